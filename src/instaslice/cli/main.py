@@ -1,0 +1,61 @@
+"""`instaslice`: finds the command, turns our errors into one line and an exit code.
+
+A command is a module of this package with a click command named `command`. It is imported when it is called, so
+that `instaslice --help` costs no more than click.
+"""
+
+import importlib
+import sys
+from collections.abc import Mapping
+
+import click
+
+from instaslice import __version__
+from instaslice.errors import InstasliceError
+
+COMMANDS: Mapping[str, str] = {
+    "up": "Start a real Kubernetes on this machine, with emulated GPU nodes.",
+    "down": "Stop a local cluster and remove all it left on this machine.",
+    "status": "Show local clusters and whether their components run.",
+}
+"""Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""
+
+
+class Commands(click.Group):
+    """A group whose commands are looked up in COMMANDS and imported late."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found = importlib.import_module(f"instaslice.cli.{cmd_name.replace('-', '_')}").command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="instaslice")
+def instaslice() -> None:
+    """Cut GPUs into slices on Kubernetes at the moment a pod asks for one."""
+
+
+def main() -> None:
+    try:
+        instaslice.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except click.exceptions.Exit as done:
+        sys.exit(done.exit_code)
+    except InstasliceError as error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)

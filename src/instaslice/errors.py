@@ -1,0 +1,18 @@
+"""The root of every error that this project raises on purpose.
+
+    InstasliceError
+    ├── BadInput            the user can mend it: a flag, a file, a name
+    ├── KubeError           (kube/errors.py) what an API server answered
+    └── LocalError          (local/errors.py) a local cluster that cannot be started or stopped
+
+Each room adds its own branch. A message names the object, what was tried and the remedy, in one line: the
+command line prints it as it is and exits with 1.
+"""
+
+
+class InstasliceError(Exception):
+    """Base of all; catch this to catch everything that is ours."""
+
+
+class BadInput(InstasliceError):
+    """What the user typed or wrote cannot be right; the message says what would be."""

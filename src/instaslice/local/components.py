@@ -1,0 +1,100 @@
+"""What a local cluster is made of: every version this project pins outside Python stands here.
+
+A component is a Go module of its own under `modules/` (their dependencies clash), or a Debian package.
+Change a version here and run `make generate`: it writes the module's `go.mod` and `go.sum` anew.
+"""
+
+from dataclasses import dataclass, field
+from functools import cache
+
+KUBERNETES = "1.37.1"
+"""The Kubernetes that `instaslice up` starts unless it is told otherwise."""
+
+KUBERNETES_VERSIONS = (KUBERNETES, "1.36.4")
+"""The versions whose modules are pinned in this repository."""
+
+
+@dataclass(frozen=True)
+class Module:
+    """One pinned Go module and the commands that are built from it."""
+
+    name: str
+    path: str
+    version: str
+    commands: dict[str, str] = field(hash=False)
+    """Binary name → package, relative to the module (`""` for its root)."""
+    stamp: dict[str, str] = field(default_factory=dict, hash=False)
+    """Linker variables that carry the version (`-X key=value`)."""
+    staged: bool = False
+    """Kubernetes: its staging modules are required at v0.0.0 and need a `replace` each."""
+
+    @property
+    def directory(self) -> str:
+        return f"{self.name}-{self.version}"
+
+    def package(self, command: str) -> str:
+        relative = self.commands[command]
+        return f"{self.path}/{relative}" if relative else self.path
+
+
+def kubernetes(version: str) -> Module:
+    major, minor, _ = version.split(".")
+    stamp = "k8s.io/component-base/version"
+    return Module(
+        name="kubernetes",
+        path="k8s.io/kubernetes",
+        version=version,
+        commands={
+            name: f"cmd/{name}"
+            for name in (
+                "kube-apiserver",
+                "kube-scheduler",
+                "kube-controller-manager",
+                "kubectl",
+                "kubelet",
+            )
+        },
+        stamp={
+            f"{stamp}.gitVersion": f"v{version}",
+            f"{stamp}.gitMajor": major,
+            f"{stamp}.gitMinor": minor,
+        },
+        staged=True,
+    )
+
+
+ETCD = Module("etcd", "go.etcd.io/etcd/server/v3", "3.7.3", {"etcd": ""})
+KWOK = Module(
+    "kwok",
+    "sigs.k8s.io/kwok",
+    "0.8.0",
+    {"kwok": "cmd/kwok"},
+    {"sigs.k8s.io/kwok/pkg/consts.Version": "v0.8.0"},
+)
+CONTAINERD = Module(
+    "containerd",
+    "github.com/containerd/containerd/v2",
+    "2.4.2",
+    {
+        "containerd": "cmd/containerd",
+        "containerd-shim-runc-v2": "cmd/containerd-shim-runc-v2",
+        "ctr": "cmd/ctr",
+    },
+    {"github.com/containerd/containerd/v2/version.Version": "2.4.2"},
+)
+CNI = Module(
+    "cni",
+    "github.com/containernetworking/plugins",
+    "1.9.1",
+    {
+        "bridge": "plugins/main/bridge",
+        "loopback": "plugins/main/loopback",
+        "host-local": "plugins/ipam/host-local",
+    },
+)
+KUEUE = Module("kueue", "sigs.k8s.io/kueue", "0.18.4", {"kueue": "cmd/kueue"})
+
+
+@cache
+def modules(kubernetes_version: str = KUBERNETES) -> tuple[Module, ...]:
+    return (kubernetes(kubernetes_version), ETCD, KWOK, CONTAINERD, CNI, KUEUE)
