@@ -34,7 +34,8 @@ def pin(module: Module) -> None:
     for old in ("go.mod", "go.sum"):
         (directory / old).unlink(missing_ok=True)
     go(directory, "mod", "init", f"instaslice.local/{module.name}")
-    edits = [f"-require={module.path}@v{module.version}"]
+    # The oldest Go that will do, not the one at hand: `tidy` raises it where a dependency asks for more.
+    edits = [f"-require={module.path}@v{module.version}", "-go=1.26.0"]
     edits += [f"-tool={module.package(command)}" for command in module.commands]
     if module.staged:
         sibling = "v0." + module.version.split(".", 1)[1]

@@ -4,6 +4,7 @@ A component is a Go module of its own under `modules/` (their dependencies clash
 Change a version here and run `make generate`: it writes the module's `go.mod` and `go.sum` anew.
 """
 
+import os
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -98,3 +99,10 @@ KUEUE = Module("kueue", "sigs.k8s.io/kueue", "0.18.4", {"kueue": "cmd/kueue"})
 @cache
 def modules(kubernetes_version: str = KUBERNETES) -> tuple[Module, ...]:
     return (kubernetes(kubernetes_version), ETCD, KWOK, CONTAINERD, CNI, KUEUE)
+
+
+def platform() -> str:
+    """This machine in Go's words: `linux-amd64`."""
+    told = os.uname()
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(told.machine, told.machine)
+    return f"{told.sysname.lower()}-{machine}"

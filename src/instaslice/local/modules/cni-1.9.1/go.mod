@@ -1,6 +1,6 @@
 module instaslice.local/cni
 
-go 1.26.8
+go 1.26.0
 
 require (
 	github.com/alexflint/go-filemutex v1.3.0 // indirect

@@ -1,6 +1,6 @@
 module instaslice.local/containerd
 
-go 1.26.8
+go 1.26.6
 
 require (
 	cyphar.com/go-pathrs v0.2.5 // indirect

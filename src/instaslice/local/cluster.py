@@ -1,0 +1,239 @@
+"""A whole local cluster: up, down, status. The command line, the tests and the benchmarks all come in here.
+
+Crash-only: what a cluster is stands in its record before anything of it is started, so that `up` after a crash finds
+what is missing and starts it, and `down` finds everything that must go.
+"""
+
+import asyncio
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+from instaslice.errors import BadInput
+from instaslice.geometry import models
+from instaslice.local import binaries, components, layout, ports, realnode
+from instaslice.local.errors import LocalError
+from instaslice.local.layout import Layout
+from instaslice.local.objects import Objects
+from instaslice.local.plane import PORTS, Plane
+from instaslice.local.process import Processes
+
+Say = Callable[[str], None]
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What the user asked for."""
+
+    nodes: int = 1
+    gpus: int = 2
+    model: str = "A100-40GB"
+    real_node: bool = False
+    kubernetes: str = components.KUBERNETES
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.nodes <= 5000:
+            raise BadInput(f"--nodes {self.nodes}: between 0 and 5000")
+        if not 1 <= self.gpus <= 16:
+            raise BadInput(f"--gpus {self.gpus}: between 1 and 16 a node")
+        models.named(self.model)
+
+
+class Record(msgspec.Struct, kw_only=True):
+    """What stands in `cluster.json`."""
+
+    spec: Spec
+    ports: dict[str, int]
+    programs: dict[str, str]
+    network: realnode.Network | None = None
+
+
+class Cluster:
+    """One local cluster by name; it need not exist yet."""
+
+    def __init__(self, name: str = "default") -> None:
+        self.layout = Layout.of(name)
+        self.processes = Processes(self.layout)
+
+    @property
+    def name(self) -> str:
+        return self.layout.name
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's."""
+        return self.layout.kubeconfig
+
+    @property
+    def exists(self) -> bool:
+        return self.layout.record.exists()
+
+    def record(self) -> Record:
+        try:
+            return msgspec.json.decode(self.layout.record.read_bytes(), type=Record)
+        except FileNotFoundError:
+            raise LocalError(f"no cluster {self.name!r}; `instaslice up` makes one, `instaslice status` lists them") from None
+        except msgspec.DecodeError as error:
+            raise LocalError(
+                f"{self.layout.record} cannot be read ({error}); `instaslice down {self.name}` removes the cluster"
+            ) from None
+
+    # Up ----------------------------------------------------------------------------------------------------------
+
+    def up(self, spec: Spec, source: binaries.Source, *, port: int = 0, say: Say = lambda _: None) -> None:
+        """Bring the cluster to `spec`, from nothing or from whatever a crash left. Safe to repeat.
+
+        Raises an InstasliceError in one line; what this call started is then stopped again.
+        """
+        names = [*binaries.PLANE, *(binaries.NODE if spec.real_node else ())]
+        with self.layout.locked():
+            if self.exists and (before := self.record().spec.kubernetes) != spec.kubernetes:
+                raise BadInput(
+                    f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` before another version"
+                )
+            if port and not (self.exists and self.record().ports["kube-apiserver"] == port):
+                ports.require(port)
+            programs = binaries.locate(names, source)
+            with self._undone_on_failure():
+                self._write(spec, programs, port)
+                self._start(say)
+
+    @contextmanager
+    def _undone_on_failure(self) -> Iterator[None]:
+        """A failed start leaves nothing running; the logs stay until `down` or the next `up`."""
+        running = {name for name in self.processes.names() if self.processes.find(name)}
+        try:
+            yield
+        except BaseException:
+            if not running:
+                self._end_processes()
+            raise
+
+    def _write(self, spec: Spec, programs: dict[str, Path], port: int) -> None:
+        """The record first: what is started afterwards can be found by it."""
+        with layout.lock(layout.clusters() / ".ports.lock"):
+            record = Record(
+                spec=spec,
+                ports=self._ports(port),
+                programs={name: str(path) for name, path in programs.items()},
+                network=self.record().network if self.exists else None,
+            )
+            if spec.real_node and record.network is None:
+                record.network = realnode.Network.choose(self.layout)
+            self.layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+            scratch = self.layout.record.with_name(".cluster.json")
+            scratch.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
+            scratch.replace(self.layout.record)
+
+    def _ports(self, asked: int) -> dict[str, int]:
+        """Those of the record while something runs on them or nobody else took them, otherwise new ones."""
+        if self.exists:
+            old = self.record().ports
+            mine = any(self.processes.find(name) for name in self.processes.names())
+            if mine or all(ports.free(each) for each in old.values()):
+                if asked and mine and asked != old["kube-apiserver"]:
+                    raise BadInput(f"cluster {self.name!r} runs on port {old['kube-apiserver']}; end it to move it")
+                return {**old, "kube-apiserver": asked or old["kube-apiserver"]}
+        taken = [port for other in every() if other.name != self.name for port in other.record().ports.values()]
+        chosen = dict(zip(PORTS, ports.choose(len(PORTS), taken), strict=True))
+        return {**chosen, **({"kube-apiserver": asked} if asked else {})}
+
+    def _start(self, say: Say) -> None:
+        record, plane = self.record(), self.plane()
+        plane.prepare()
+        commands = plane.commands()
+        say(f"starting Kubernetes {record.spec.kubernetes}")
+        # The API server waits for etcd by itself; the others would end without an API server.
+        for name in ("etcd", "kube-apiserver"):
+            self.processes.start(name, commands.pop(name))
+        self.processes.wait("kube-apiserver", plane.ready("kube-apiserver"))
+        for name, argv in commands.items():
+            self.processes.start(name, argv)
+        asyncio.run(self._objects(say))
+        for name in commands:
+            self.processes.wait(name, plane.ready(name))
+
+    async def _objects(self, say: Say) -> None:
+        """What has to be in the API server, and the nodes in it."""
+        spec = self.record().spec
+        async with Objects.connect(self.kubeconfig) as objects:
+            await objects.roles()
+            if spec.real_node:
+                say("starting a real node")
+                await asyncio.to_thread(self.real_node().start, self.processes)
+            await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
+            expected = spec.nodes + spec.real_node
+            say(f"waiting for {expected} node{'s' if expected != 1 else ''}")
+            await objects.nodes_ready(expected)
+
+    def plane(self) -> Plane:
+        record = self.record()
+        return Plane(self.layout, record.ports, {name: Path(path) for name, path in record.programs.items()})
+
+    def real_node(self) -> realnode.RealNode:
+        record = self.record()
+        if record.network is None:
+            raise LocalError(f"cluster {self.name!r} has no real node; `instaslice up {self.name} --real-node` adds one")
+        programs = {name: Path(record.programs[name]) for name in binaries.NODE}
+        return realnode.RealNode(
+            self.layout, record.network, programs, record.ports["kubelet"], self.plane().server
+        )
+
+    # One component, for tests that break things -------------------------------------------------------------------
+
+    def kill(self, component: str) -> None:
+        self.processes.kill(component)
+
+    def start(self, component: str) -> None:
+        """Start one component again and wait until it is ready."""
+        if component in (realnode.HOLDER, "containerd", "kubelet"):
+            self.real_node().start(self.processes)
+            return
+        plane = self.plane()
+        self.processes.start(component, plane.commands()[component])
+        self.processes.wait(component, plane.ready(component))
+
+    def pause(self, component: str) -> None:
+        self._signal(component, signal.SIGSTOP)
+
+    def resume(self, component: str) -> None:
+        self._signal(component, signal.SIGCONT)
+
+    def _signal(self, component: str, number: signal.Signals) -> None:
+        found = self.processes.find(component)
+        if found is None:
+            raise LocalError(f"cluster {self.name!r}: {component} does not run")
+        found.send_signal(number)
+
+    # Down --------------------------------------------------------------------------------------------------------
+
+    def down(self) -> bool:
+        """End and remove everything of this cluster, also what a crash left. False when there was nothing."""
+        with self.layout.locked():
+            there = self.layout.root.exists() or bool(self.processes.strays())
+            self._end_processes()
+            shutil.rmtree(self.layout.root, ignore_errors=True)
+            if self.layout.root.exists():
+                raise LocalError(f"{self.layout.root} cannot be removed; remove it by hand")
+        return there
+
+    def _end_processes(self) -> None:
+        self.processes.kill_all()
+        try:
+            network = self.record().network if self.exists else None
+        except LocalError:
+            network = None
+        realnode.remove(self.layout, network)
+
+    def components(self) -> dict[str, bool]:
+        """Component → whether it runs."""
+        return {name: self.processes.find(name) is not None for name in self.processes.names()}
+
+
+def every() -> list[Cluster]:
+    """All clusters of this user."""
+    home = layout.clusters()
+    return [Cluster(entry.parent.name) for entry in sorted(home.glob("*/cluster.json"))]

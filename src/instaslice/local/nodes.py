@@ -1,0 +1,67 @@
+"""Emulated GPU nodes: Node objects whose kubelet kwok plays.
+
+What they show of their GPUs is what a real node shows by NVIDIA's feature discovery; slices come from our agent.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from instaslice.geometry.models import Model
+
+CPU = 64
+MEMORY = "512Gi"
+STORAGE = "1Ti"
+PODS = 250
+
+EMULATED = "local.gpu.das.com/emulated"
+"""Label of the nodes that are ours to add and remove."""
+
+
+def name(index: int) -> str:
+    return f"gpu-{index}"
+
+
+def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, Any]:
+    """The Node object of an emulated node, with the status that it starts with."""
+    own = name(index)
+    resources = {"cpu": str(CPU), "memory": MEMORY, "ephemeral-storage": STORAGE, "pods": str(PODS)}
+    return {
+        "metadata": {
+            "name": own,
+            "labels": {
+                "type": "kwok",
+                EMULATED: "true",
+                "kubernetes.io/hostname": own,
+                "kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64",
+                "nvidia.com/gpu.present": "true",
+                "nvidia.com/gpu.count": str(gpus),
+                "nvidia.com/gpu.product": model.name,
+                "nvidia.com/mig.capable": "true",
+            },
+        },
+        "status": {
+            "capacity": resources,
+            "allocatable": resources,
+            "nodeInfo": _info(kubernetes),
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": own}],
+        },
+    }
+
+
+def _info(kubernetes: str) -> dict[str, str]:
+    known = {
+        "kubeletVersion": f"v{kubernetes}",
+        "containerRuntimeVersion": "kwok://emulated",
+        "operatingSystem": "linux",
+        "architecture": "amd64",
+        "osImage": "emulated",
+    }
+    required = ("machineID", "systemUUID", "bootID", "kernelVersion", "kubeProxyVersion")
+    return {**dict.fromkeys(required, ""), **known}
+
+
+def surplus(present: Iterable[str], wanted: int) -> Iterator[str]:
+    """The emulated nodes that are there and should not be."""
+    keep = {name(index) for index in range(wanted)}
+    return (each for each in present if each not in keep)

@@ -1,0 +1,153 @@
+"""Certificates of a local cluster: one authority, one certificate a component, a kubeconfig for each client.
+
+Everything is written once when the cluster is made and kept; the names in the certificates are what RBAC and the
+node authoriser go by.
+"""
+
+import base64
+import datetime
+import ipaddress
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+VALID = datetime.timedelta(days=3650)
+SERVED_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+SERVED_ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, as files."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """The cluster's certificate authority. Making it anew over an existing directory reads what is there."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.pair = Pair(directory / "ca.crt", directory / "ca.key")
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self.pair.certificate.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            name = _name("instaslice-local", ())
+            certificate = _builder(name, name, key.public_key()).add_extension(
+                x509.BasicConstraints(ca=True, path_length=None), critical=True
+            )
+            _write_key(self.pair.key, key)
+            _write(self.pair.certificate, _pem(certificate.sign(key, hashes.SHA256())))
+        self._certificate = x509.load_pem_x509_certificate(self.pair.certificate.read_bytes())
+        loaded = serialization.load_pem_private_key(self.pair.key.read_bytes(), password=None)
+        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        self._key = loaded
+
+    def issue(self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> Pair:
+        """A certificate good for serving on loopback (and `addresses`) and for a client; the one there if there is."""
+        pair = Pair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
+        if pair.certificate.exists():
+            return pair
+        key = ec.generate_private_key(ec.SECP256R1())
+        served: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVED_NAMES]
+        served += [x509.IPAddress(ipaddress.ip_address(each)) for each in (*SERVED_ADDRESSES, *addresses)]
+        certificate = (
+            _builder(_name(common_name, groups), self._certificate.subject, key.public_key())
+            .add_extension(x509.SubjectAlternativeName(served), critical=False)
+            .add_extension(
+                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+                critical=False,
+            )
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        )
+        _write_key(pair.key, key)
+        _write(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())))
+        return pair
+
+    def signing_key(self, file: str) -> Pair:
+        """A bare key pair (public, private) for service-account tokens."""
+        pair = Pair(self.directory / f"{file}.pub", self.directory / f"{file}.key")
+        if not pair.certificate.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            _write_key(pair.key, key)
+            public = key.public_key().public_bytes(
+                serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+            )
+            _write(pair.certificate, public)
+        return pair
+
+    def kubeconfig(self, path: Path, *, server: str, client: Pair, name: str) -> Path:
+        """A kubeconfig with everything inside, so that it can be copied away."""
+        def inline(file: Path) -> str:
+            return base64.b64encode(file.read_bytes()).decode()
+
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {
+                    "name": name,
+                    "cluster": {"server": server, "certificate-authority-data": inline(self.pair.certificate)},
+                }
+            ],
+            "users": [
+                {
+                    "name": name,
+                    "user": {
+                        "client-certificate-data": inline(client.certificate),
+                        "client-key-data": inline(client.key),
+                    },
+                }
+            ],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "current-context": name,
+        }
+        _write(path, yaml.safe_dump(document, sort_keys=False).encode())
+        return path
+
+
+def _name(common_name: str, groups: Sequence[str]) -> x509.Name:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
+    return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = datetime.datetime.now(datetime.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        # An hour back: the clocks of a machine and of what runs in it need not agree to the second.
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + VALID)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+    # SEC1 rather than PKCS#8: it is what every Go component reads for elliptic curves.
+    data = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
+    )
+    _write(path, data)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Readable by us alone, whole or not at all."""
+    scratch = path.with_name(f".{path.name}")
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
+        out.write(data)
+    scratch.replace(path)

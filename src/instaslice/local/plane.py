@@ -1,0 +1,189 @@
+"""The control plane: the command line of each component, and how one knows that it is ready.
+
+Everything listens on loopback, speaks TLS with a certificate of the cluster's own authority and is bound by RBAC.
+"""
+
+import http.client
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from instaslice.local.layout import Layout
+from instaslice.local.pki import Authority, Pair
+
+SERVICE_RANGE = "10.96.0.0/16"
+
+PORTS = ("kube-apiserver", "etcd", "etcd-peer", "kube-scheduler", "kube-controller-manager", "kwok", "kubelet")
+"""What a cluster reserves a port for; one list, so that adding a real node later finds its port waiting."""
+
+CLIENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "admin": ("instaslice-admin", ("system:masters",)),
+    "kube-scheduler": ("system:kube-scheduler", ()),
+    "kube-controller-manager": ("system:kube-controller-manager", ()),
+    "kwok": ("instaslice:kwok", ()),
+}
+"""Certificate → the user and groups that RBAC sees."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Everything that the command lines are made of."""
+
+    layout: Layout
+    ports: Mapping[str, int]
+    programs: Mapping[str, Path]
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
+
+    def prepare(self) -> None:
+        """Certificates and kubeconfigs. Safe to repeat; the kubeconfigs follow the ports."""
+        authority = Authority(self.layout.pki)
+        authority.issue("etcd", "etcd")
+        authority.issue("kube-apiserver", "kube-apiserver")
+        authority.issue("apiserver-to-etcd", "kube-apiserver")
+        authority.issue("apiserver-to-kubelet", "instaslice-apiserver", groups=("system:masters",))
+        authority.signing_key("service-accounts")
+        for client, (user, groups) in CLIENTS.items():
+            pair = authority.issue(client, user, groups=groups)
+            path = self.layout.kubeconfig if client == "admin" else self.kubeconfig(client)
+            authority.kubeconfig(path, server=self.server, client=pair, name=f"instaslice-{self.layout.name}")
+
+    def pair(self, name: str) -> Pair:
+        return Pair(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
+
+    def kubeconfig(self, client: str) -> Path:
+        return self.layout.pki / f"{client}.kubeconfig"
+
+    @property
+    def authority(self) -> Path:
+        return self.layout.pki / "ca.crt"
+
+    def commands(self) -> dict[str, list[str]]:
+        """Component → command line, in the order in which they start."""
+        lines: dict[str, tuple[str, dict[str, object]]] = {
+            "etcd": ("etcd", self._etcd()),
+            "kube-apiserver": ("kube-apiserver", self._apiserver()),
+            "kube-scheduler": ("kube-scheduler", self._serving("kube-scheduler")),
+            "kube-controller-manager": ("kube-controller-manager", self._controller_manager()),
+            "kwok": ("kwok", self._kwok()),
+        }
+        return {
+            name: [str(self.programs[program]), *(f"--{flag}={value}" for flag, value in flags.items())]
+            for name, (program, flags) in lines.items()
+        }
+
+    def _etcd(self) -> dict[str, object]:
+        pair = self.pair("etcd")
+        client, peer = (f"https://127.0.0.1:{self.ports[port]}" for port in ("etcd", "etcd-peer"))
+        return {
+            "name": "local",
+            "data-dir": self.layout.etcd,
+            "listen-client-urls": client,
+            "advertise-client-urls": client,
+            "listen-peer-urls": peer,
+            "initial-advertise-peer-urls": peer,
+            "initial-cluster": f"local={peer}",
+            "cert-file": pair.certificate,
+            "key-file": pair.key,
+            "trusted-ca-file": self.authority,
+            "client-cert-auth": "true",
+            "peer-cert-file": pair.certificate,
+            "peer-key-file": pair.key,
+            "peer-trusted-ca-file": self.authority,
+            "peer-client-cert-auth": "true",
+            # A killed etcd loses nothing by this, only a machine that loses power does; it makes writes cheap.
+            "unsafe-no-fsync": "true",
+            "quota-backend-bytes": 8 << 30,
+            "log-level": "warn",
+        }
+
+    def _apiserver(self) -> dict[str, object]:
+        serving, etcd, kubelet = map(self.pair, ("kube-apiserver", "apiserver-to-etcd", "apiserver-to-kubelet"))
+        accounts = self.layout.pki / "service-accounts"
+        return {
+            "bind-address": "127.0.0.1",
+            "secure-port": self.ports["kube-apiserver"],
+            "tls-cert-file": serving.certificate,
+            "tls-private-key-file": serving.key,
+            "client-ca-file": self.authority,
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            "etcd-servers": f"https://127.0.0.1:{self.ports['etcd']}",
+            "etcd-cafile": self.authority,
+            "etcd-certfile": etcd.certificate,
+            "etcd-keyfile": etcd.key,
+            "kubelet-certificate-authority": self.authority,
+            "kubelet-client-certificate": kubelet.certificate,
+            "kubelet-client-key": kubelet.key,
+            "kubelet-preferred-address-types": "InternalIP",
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": f"{accounts}.pub",
+            "service-account-signing-key-file": f"{accounts}.key",
+            "service-cluster-ip-range": SERVICE_RANGE,
+            # Loopback is no address for the `kubernetes` service; without a real service network none is needed.
+            "endpoint-reconciler-type": "none",
+            "allow-privileged": "true",
+            "profiling": "false",
+        }
+
+    def _serving(self, name: str) -> dict[str, object]:
+        """What the scheduler and the controller-manager have in common."""
+        kubeconfig, pair = self.kubeconfig(name), self.pair(name)
+        return {
+            "kubeconfig": kubeconfig,
+            "authentication-kubeconfig": kubeconfig,
+            "authorization-kubeconfig": kubeconfig,
+            "bind-address": "127.0.0.1",
+            "secure-port": self.ports[name],
+            "tls-cert-file": pair.certificate,
+            "tls-private-key-file": pair.key,
+            # One of each: there is nobody to elect against, and a lost Lease would end the process.
+            "leader-elect": "false",
+            "profiling": "false",
+        }
+
+    def _controller_manager(self) -> dict[str, object]:
+        return {
+            **self._serving("kube-controller-manager"),
+            "use-service-account-credentials": "true",
+            "service-account-private-key-file": self.layout.pki / "service-accounts.key",
+            "root-ca-file": self.authority,
+            "cluster-signing-cert-file": self.authority,
+            "cluster-signing-key-file": self.layout.pki / "ca.key",
+        }
+
+    def _kwok(self) -> dict[str, object]:
+        pair = self.pair("kwok")
+        return {
+            "kubeconfig": self.kubeconfig("kwok"),
+            "config": Path(__file__).parent / "stages.yaml",
+            "manage-nodes-with-label-selector": "type=kwok",
+            "node-lease-duration-seconds": 40,
+            "node-ip": "127.0.0.1",
+            "node-port": self.ports["kwok"],
+            "server-address": f"127.0.0.1:{self.ports['kwok']}",
+            "tls-cert-file": pair.certificate,
+            "tls-private-key-file": pair.key,
+        }
+
+    def ready(self, component: str) -> Callable[[], bool]:
+        path = {"kube-apiserver": "/readyz", "etcd": "/health"}.get(component, "/healthz")
+        port = self.ports[component]
+        return lambda: self._answers(port, path)
+
+    def _answers(self, port: int, path: str) -> bool:
+        """Whether HTTPS on that port answers 200, with the admin's certificate and the cluster's authority."""
+        admin = self.pair("admin")
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.load_cert_chain(admin.certificate, admin.key)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        try:
+            connection.request("GET", path)
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()

@@ -1,0 +1,151 @@
+"""The programs of a cluster: started so that they outlive us, found again, and ended without a trace.
+
+A program is known by its pid and start time (a pid alone may be another's after a reboot), written to a file the
+moment it runs. Should we be killed between the two, it is still found: every program carries the cluster's
+directory in its environment.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import psutil
+
+from instaslice.local.errors import NotStarted
+from instaslice.local.layout import Layout
+
+MARK = "INSTASLICE_CLUSTER"
+"""Environment variable that every program of a cluster, and what it starts, carries."""
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What is written about a started program."""
+
+    pid: int
+    started: float
+    argv: list[str]
+
+    def process(self) -> psutil.Process | None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found = psutil.Process(self.pid)
+            # /proc counts in clock ticks: two readings of one process may differ by one.
+            if abs(found.create_time() - self.started) < 1 and found.status() != psutil.STATUS_ZOMBIE:
+                return found
+        return None
+
+
+class Processes:
+    """The programs of one cluster, by component name."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+
+    def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> None:
+        """Start a component unless it runs. Its output goes to `logs/NAME.log`, after what is there."""
+        if self.find(name):
+            return
+        self.layout.run.mkdir(exist_ok=True)
+        self.layout.logs.mkdir(exist_ok=True)
+        with self.log(name).open("ab") as log:
+            started = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env={**os.environ, **(env or {}), MARK: str(self.layout.root)},
+            )
+        try:
+            born = psutil.Process(started.pid).create_time()
+        except psutil.NoSuchProcess:
+            born = time.time()
+        record = Running(started.pid, born, list(argv))
+        scratch = self.layout.run / f".{name}.json"
+        scratch.write_bytes(msgspec.json.encode(record))
+        scratch.replace(self._record(name))
+
+    def find(self, name: str) -> psutil.Process | None:
+        """The running component, or None. A namespace entered with a fork in between: the program, not the wrapper."""
+        try:
+            record = msgspec.json.decode(self._record(name).read_bytes(), type=Running)
+        except FileNotFoundError:
+            return None
+        found = record.process()
+        if found and Path(record.argv[0]).name == "nsenter":
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return next(iter(found.children()), found)
+        return found
+
+    def names(self) -> list[str]:
+        return sorted(entry.stem for entry in self.layout.run.glob("[!.]*.json"))
+
+    def kill(self, name: str) -> None:
+        """End one component at once (SIGKILL) and wait until it is gone."""
+        if found := self.find(name):
+            _end([found], grace=0)
+
+    def stop_all(self, first: Iterable[str] = ()) -> None:
+        """End every program of the cluster: those in `first` in that order, then the rest, then strays by their mark."""
+        for name in first:
+            if found := self.find(name):
+                _end([found], grace=10)
+        _end([found for name in self.names() if (found := self.find(name))], grace=5)
+        for _ in range(20):
+            strays = self.strays()
+            if not strays:
+                return
+            _end(strays, grace=0)
+        raise NotStarted(f"{self.layout.name}: processes {[stray.pid for stray in self.strays()]} do not end")
+
+    def strays(self) -> list[psutil.Process]:
+        """Every live process that carries this cluster's mark, recorded or not."""
+        mine, found = str(self.layout.root), []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error, OSError):
+                if process.environ().get(MARK) == mine and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return [process for process in found if process.pid != os.getpid()]
+
+    def wait(self, name: str, ready: Callable[[], bool], *, seconds: float = 60) -> None:
+        """Until `ready()`. Raises NotStarted with the end of the log when the component ends or takes too long."""
+        deadline = time.monotonic() + seconds
+        while not ready():
+            if self.find(name) is None:
+                raise NotStarted(f"{name} ended while starting: {self.last_words(name)} (log: {self.log(name)})")
+            if time.monotonic() > deadline:
+                raise NotStarted(f"{name} is not ready after {seconds:.0f} s: {self.last_words(name)} (log: {self.log(name)})")
+            # The components say that they are ready only when asked.
+            time.sleep(0.02)
+
+    def log(self, name: str) -> Path:
+        return self.layout.logs / f"{name}.log"
+
+    def last_words(self, name: str) -> str:
+        """The last line of a component's log that says something."""
+        try:
+            tail = self.log(name).read_text(errors="replace")[-20000:].splitlines()
+        except FileNotFoundError:
+            return "it wrote nothing"
+        telling = [line.strip() for line in tail if line.strip()]
+        errors = [line for line in telling if line.startswith(("Error", "error", "E1", "F1", "panic:", "run.go"))]
+        return (errors or telling or ["it wrote nothing"])[-1][:400]
+
+    def _record(self, name: str) -> Path:
+        return self.layout.run / f"{name}.json"
+
+
+def _end(processes: list[psutil.Process], *, grace: float) -> None:
+    """Ask to end, wait `grace` seconds, insist. Safe to call for processes that are gone."""
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signal.SIGTERM if grace else signal.SIGKILL)
+    _, alive = psutil.wait_procs(processes, timeout=grace or 10)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=10)

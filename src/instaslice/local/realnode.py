@@ -1,0 +1,318 @@
+"""A real kubelet with containerd on this machine, so that nothing of it reaches the machine's own.
+
+Both run in a PID and a mount namespace that one idle process holds open: when the holder ends, the kernel ends every
+process in it (shims and containers too) and every mount is gone. Inside, `/var/lib`, `/run` and `/var/log` are the
+cluster's own: the kubelet's device-plugin socket is fixed at /var/lib/kubelet/device-plugins, and this is what lets
+two real nodes live side by side. The network is the machine's, with a bridge of the cluster's own; pods live in a
+cgroup of its own. `remove` takes away the bridge and the cgroup, the two things that no process holds.
+"""
+
+import hashlib
+import ipaddress
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+import yaml
+
+from instaslice.local import images
+from instaslice.local.errors import LocalError
+from instaslice.local.layout import Layout
+from instaslice.local.pki import Authority
+from instaslice.local.process import Processes
+
+NAME = "real-0"
+HOLDER = "node"
+COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
+"""Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
+SUBNETS = ipaddress.ip_network("10.208.0.0/12")
+CGROUPS = Path("/sys/fs/cgroup")
+
+
+class Network(msgspec.Struct, frozen=True):
+    """The bridge of a real node. Written into the cluster's record before it is made, so that it is found again."""
+
+    bridge: str
+    address: str
+    """The bridge's, with its prefix: the node's own address and the pods' gateway."""
+
+    @property
+    def ip(self) -> str:
+        return self.address.split("/")[0]
+
+    @classmethod
+    def choose(cls, layout: Layout) -> "Network":
+        """A bridge name that belongs to this directory alone, and a /24 that no interface of this machine is in."""
+        told = _run("ip", "-json", "-4", "address", "show")
+        used = [
+            ipaddress.ip_network(f"{each['local']}/{each['prefixlen']}", strict=False)
+            for link in msgspec.json.decode(told)
+            for each in link.get("addr_info", ())
+        ]
+        candidates = list(SUBNETS.subnets(new_prefix=24))
+        first = int(_mark(layout), 16) % len(candidates)
+        for subnet in candidates[first:] + candidates[:first]:
+            if not any(subnet.overlaps(other) for other in used):
+                return cls(f"isl-{_mark(layout)}", f"{subnet[1]}/24")
+        raise LocalError(f"no free /24 in {SUBNETS} for a bridge; end other clusters")
+
+
+@dataclass(frozen=True)
+class RealNode:
+    """One kubelet and its containerd, as command lines and files."""
+
+    layout: Layout
+    network: Network
+    programs: Mapping[str, Path]
+    port: int
+    server: str
+
+    @property
+    def home(self) -> Path:
+        return self.layout.node
+
+    @property
+    def socket(self) -> Path:
+        return self.home / "containerd.sock"
+
+    @property
+    def cgroup(self) -> str:
+        return cgroup(self.layout)
+
+    def start(self, processes: Processes) -> None:
+        """Bring up what does not run yet. Raises LocalError or NotStarted in one line."""
+        _check_machine(self.layout)
+        self._write_files()
+        self._make_bridge()
+        _make_cgroup(self.cgroup)
+        processes.start(HOLDER, self._hold())
+        inside = self.home / "inside"
+        processes.wait(HOLDER, inside.exists)
+        processes.start("containerd", self._enter(processes, self.programs["containerd"], "--config", self._config))
+        processes.wait("containerd", self._containerd_answers)
+        self._import_images()
+        processes.start("kubelet", self._enter(processes, self.programs["kubelet"], *self._kubelet_flags()))
+
+    # The files -------------------------------------------------------------------------------------------------
+
+    @property
+    def _config(self) -> Path:
+        return self.home / "containerd.toml"
+
+    def _write_files(self) -> None:
+        for folder in (*COVERED, "bin", "cni", "cdi", "images", "lib/kubelet", "run/lock"):
+            (self.home / folder).mkdir(parents=True, exist_ok=True)
+        for name, path in self.programs.items():
+            link = self.home / "bin" / name
+            link.unlink(missing_ok=True)
+            link.symlink_to(path)
+        authority = Authority(self.layout.pki)
+        authority.issue("kubelet", f"system:node:{NAME}", groups=("system:nodes",), addresses=(self.network.ip,))
+        client = authority.issue("kubelet-client", f"system:node:{NAME}", groups=("system:nodes",))
+        authority.kubeconfig(
+            self.layout.pki / "kubelet.kubeconfig", server=self.server, client=client, name=self.layout.name
+        )
+        self._config.write_text(_containerd_config(self.home, self.socket, self.programs["runc"]))
+        (self.home / "kubelet.yaml").write_text(yaml.safe_dump(self._kubelet_config(), sort_keys=False))
+        (self.home / "cni" / "10-bridge.conflist").write_bytes(msgspec.json.encode(self._cni_config()))
+
+    def _kubelet_config(self) -> dict[str, object]:
+        pki = self.layout.pki
+        return {
+            "apiVersion": "kubelet.config.k8s.io/v1beta1",
+            "kind": "KubeletConfiguration",
+            "address": self.network.ip,
+            "port": self.port,
+            "readOnlyPort": 0,
+            "healthzPort": 0,
+            "tlsCertFile": str(pki / "kubelet.crt"),
+            "tlsPrivateKeyFile": str(pki / "kubelet.key"),
+            "authentication": {
+                "anonymous": {"enabled": False},
+                "webhook": {"enabled": True},
+                "x509": {"clientCAFile": str(pki / "ca.crt")},
+            },
+            "authorization": {"mode": "Webhook"},
+            "containerRuntimeEndpoint": f"unix://{self.socket}",
+            "cgroupDriver": "cgroupfs",
+            "cgroupRoot": f"/{self.cgroup}",
+            "failCgroupV1": False,
+            "failSwapOn": False,
+            "enforceNodeAllocatable": [],
+            "resolvConf": "",
+            # The machine's disk is shared with everything else on it: evict only when it is truly full.
+            "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
+            "imageGCHighThresholdPercent": 100,
+            "nodeStatusUpdateFrequency": "2s",
+        }
+
+    def _kubelet_flags(self) -> list[str]:
+        return [
+            f"--config={self.home / 'kubelet.yaml'}",
+            f"--kubeconfig={self.layout.pki / 'kubelet.kubeconfig'}",
+            "--root-dir=/var/lib/kubelet",
+            f"--hostname-override={NAME}",
+            f"--node-ip={self.network.ip}",
+        ]
+
+    def _cni_config(self) -> dict[str, object]:
+        subnet = str(ipaddress.ip_interface(self.network.address).network)
+        ipam = {"type": "host-local", "ranges": [[{"subnet": subnet}]], "routes": [{"dst": "0.0.0.0/0"}]}
+        bridge = {"type": "bridge", "bridge": self.network.bridge, "isGateway": True, "ipMasq": False, "ipam": ipam}
+        return {"cniVersion": "1.0.0", "name": self.network.bridge, "plugins": [bridge, {"type": "loopback"}]}
+
+    # The namespaces --------------------------------------------------------------------------------------------
+
+    def _hold(self) -> list[str]:
+        """Opens the namespaces, covers the machine's folders, says so, and stays: PID 1 in there, reaping orphans."""
+        (self.home / "inside").unlink(missing_ok=True)
+        covers = " && ".join(f"mount --bind '{self.home / folder}' {target}" for folder, target in COVERED.items())
+        script = f"{covers} && : > '{self.home / 'inside'}' || exit 1\nsleep infinity &\nwait"
+        isolate = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
+        return [_tool("unshare"), *isolate, "/bin/sh", "-c", script]
+
+    def _enter(self, processes: Processes, program: Path, *flags: str | Path) -> list[str]:
+        holder = processes.find(HOLDER)
+        inside = holder.children()[0].pid if holder else 0
+        path = f"PATH={self.home / 'bin'}:{os.environ.get('PATH', os.defpath)}"
+        return [_tool("nsenter"), f"--target={inside}", "--mount", "--pid", "--", "env", path, str(program), *map(str, flags)]
+
+    def _containerd_answers(self) -> bool:
+        return self.socket.exists() and self._ctr("version").returncode == 0
+
+    def _import_images(self) -> None:
+        done = self.home / "images" / "imported"
+        if done.exists():
+            return
+        for archive in images.write(self.programs["busybox"], self.home / "images"):
+            imported = self._ctr("images", "import", str(archive))
+            if imported.returncode:
+                raise LocalError(f"containerd did not take {archive}: {imported.stderr.strip().splitlines()[-1:]}")
+        done.touch()
+
+    def _ctr(self, *words: str) -> subprocess.CompletedProcess[str]:
+        argv = [self.programs["ctr"], "--address", str(self.socket), "--namespace", "k8s.io", *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+
+    # The machine -----------------------------------------------------------------------------------------------
+
+    def _make_bridge(self) -> None:
+        if not (Path("/sys/class/net") / self.network.bridge).exists():
+            _run("ip", "link", "add", self.network.bridge, "type", "bridge")
+        _run("ip", "address", "replace", self.network.address, "dev", self.network.bridge)
+        _run("ip", "link", "set", self.network.bridge, "up")
+
+
+def remove(layout: Layout, network: Network | None) -> None:
+    """Take away the bridge and the cgroup. Every process of the node must have ended; safe to repeat."""
+    if network and (Path("/sys/class/net") / network.bridge).exists():
+        _run("ip", "link", "delete", network.bridge)
+    for top in _cgroup_folders(cgroup(layout)):
+        _remove_cgroup(top)
+
+
+def cgroup(layout: Layout) -> str:
+    return f"instaslice-{_mark(layout)}"
+
+
+def _mark(layout: Layout) -> str:
+    """Eight hexadecimal digits that stand for this directory: two clusters of one name may live in two state homes."""
+    return hashlib.sha256(os.fsencode(layout.root)).hexdigest()[:8]
+
+
+def _cgroup_folders(name: str) -> list[Path]:
+    """Our cgroup in every hierarchy: one on cgroup v2, one a controller on v1."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS / name]
+    return [hierarchy / name for hierarchy in CGROUPS.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
+
+
+def _make_cgroup(name: str) -> None:
+    for folder in _cgroup_folders(name):
+        folder.mkdir(exist_ok=True)
+        if folder.parent.name != "cpuset":
+            continue
+        # A new cpuset on cgroup v1 is empty and takes no process until it is told its processors and memory.
+        for file in ("cpuset.cpus", "cpuset.mems"):
+            if not (folder / file).read_text().strip():
+                (folder / file).write_text((folder.parent / file).read_text())
+
+
+def _remove_cgroup(top: Path) -> None:
+    if not top.exists():
+        return
+    folders = [Path(path) for path, _, _ in os.walk(top, topdown=False)]
+    for folder in folders:
+        # The kernel lets go of a cgroup a moment after its last process.
+        for attempt in range(100):
+            try:
+                folder.rmdir()
+                break
+            except FileNotFoundError:
+                break
+            except OSError:
+                if attempt == 99:
+                    raise LocalError(f"{folder}: cannot be removed, something still runs in it") from None
+                time.sleep(0.05)
+
+
+def _check_machine(layout: Layout) -> None:
+    if not os.uname().sysname == "Linux" or os.geteuid() != 0:
+        raise LocalError("--real-node needs Linux and root: it opens namespaces, mounts and a bridge of its own")
+    for covered in COVERED.values():
+        if layout.root.is_relative_to(covered):
+            raise LocalError(f"{layout.root} lies below {covered}, which the real node covers; set XDG_STATE_HOME")
+
+
+def _containerd_config(home: Path, socket: Path, runc: Path) -> str:
+    return f"""\
+version = 3
+root = "{home}/containerd"
+state = "{home}/containerd-state"
+
+[grpc]
+  address = "{socket}"
+
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "{images.PAUSE}"
+
+[plugins."io.containerd.cri.v1.runtime"]
+  enable_cdi = true
+  cdi_spec_dirs = ["{home}/cdi"]
+  # Without CAP_SYS_RESOURCE a container may not lower its score, and runc would die of the attempt.
+  restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.cri.v1.runtime".containerd]
+  default_runtime_name = "runc"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
+  runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
+  BinaryName = "{runc}"
+  SystemdCgroup = false
+
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["{home}/bin"]
+  conf_dir = "{home}/cni"
+"""
+
+
+def _tool(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        raise LocalError(f"--real-node needs the command {name}; install util-linux and iproute2")
+    return found
+
+
+def _run(tool: str, *words: str) -> str:
+    done = subprocess.run([_tool(tool), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LocalError(f"{tool} {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
