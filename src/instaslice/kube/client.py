@@ -1,0 +1,199 @@
+"""The verbs of an API server, typed: get, list, create, replace, apply, patch, delete, watch.
+
+Sits on Transport, which knows HTTP; knows how Kubernetes spells each verb. Reads return the struct of the Resource.
+"""
+
+import builtins
+import random
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import msgspec
+
+from instaslice.kube import config as configuration
+from instaslice.kube.clock import Clock, SystemClock
+from instaslice.kube.meta import Key, Object
+from instaslice.kube.resource import Page, Resource
+from instaslice.kube.transport import Transport
+
+T = TypeVar("T", bound=Object)
+
+PAGE = 500
+Body = Mapping[str, Any]
+
+
+class JsonOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+    """One step of a JSON patch. A `test` before a `remove` keeps a race from removing what another put there."""
+
+    op: str
+    path: str
+    value: Any = msgspec.UNSET
+
+
+class Selector(NamedTuple):
+    """Which objects of a kind: all of them, or those that the server picks."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    def params(self) -> dict[str, str]:
+        wanted = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: value for name, value in wanted.items() if value}
+
+
+EVERYTHING = Selector()
+
+
+class Client:
+    """One API server. `async with await Client.connect() as kube:`, or close it yourself."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: Path | None = None,
+        *,
+        context: str | None = None,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        rate: float = 50.0,
+        burst: int = 100,
+    ) -> Self:
+        """Read the configuration (config.load says which) and the credentials; nothing is sent yet.
+
+        `rate` requests a second, `burst` at once: what we may ask of a server that others need too.
+        """
+        clock = clock or SystemClock()
+        config = await configuration.load(kubeconfig, context=context, clock=clock)
+        return cls(Transport(config, clock=clock, rng=rng or random.Random(), rate=rate, burst=burst))
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def get(self, resource: Resource[T], key: Key) -> T:
+        what = f"get {resource.plural} {key}"
+        return resource.decoder.decode(
+            await self._transport.request("GET", resource.path(*key), what=what, repeatable=True)
+        )
+
+    async def list(self, resource: Resource[T], selector: Selector = EVERYTHING) -> builtins.list[T]:
+        return [item async for page in self.pages(resource, selector) for item in page.items or ()]
+
+    async def pages(self, resource: Resource[T], selector: Selector = EVERYTHING) -> AsyncIterator[Page[T]]:
+        """A consistent list, PAGE objects at a time; each page carries the resource version of the whole.
+
+        Raises Gone when the reader was so slow that the server forgot the version it began with.
+        """
+        params = {**selector.params(), "limit": str(PAGE)}
+        what = f"list {resource.plural} {selector.namespace}".rstrip()
+        while True:
+            body = await self._transport.request(
+                "GET", resource.path(selector.namespace), what=what, params=params, repeatable=True
+            )
+            page = resource.page_decoder.decode(body)
+            yield page
+            if not page.metadata.continue_:
+                return
+            params["continue"] = page.metadata.continue_
+
+    async def create(self, resource: Resource[T], body: T | Body) -> T:
+        """Raises AlreadyExists."""
+        key, document = resource.document(body)
+        path, what = resource.path(key.namespace), f"create {resource.plural} {key}"
+        return resource.decoder.decode(await self._transport.request("POST", path, what=what, body=document))
+
+    async def replace(self, resource: Resource[T], body: T, *, subresource: str = "") -> T:
+        """Write the whole object as given: only for kinds whose every field is in the struct, or those we do not read
+        are lost. With metadata.resourceVersion set, Conflict means that someone wrote since."""
+        key, document = resource.document(body)
+        path = resource.path(*key, subresource)
+        what = f"replace {resource.plural} {key}"
+        return resource.decoder.decode(await self._transport.request("PUT", path, what=what, body=document))
+
+    async def apply(
+        self, resource: Resource[T], body: T | Body, *, manager: str, force: bool = False, subresource: str = ""
+    ) -> T:
+        """Server-side apply: own exactly the fields in `body`, give up those applied before and missing now.
+
+        Safe to repeat. Conflict means that another manager owns a field; `force` takes it over, so only for fields
+        that are ours outright.
+        """
+        key, document = resource.document(body)
+        answer = await self._transport.request(
+            "PATCH",
+            resource.path(*key, subresource),
+            what=f"apply {resource.plural} {key}",
+            params={"fieldManager": manager, "force": "true" if force else "false"},
+            body=document,
+            content_type="application/apply-patch+yaml",
+            repeatable=True,
+        )
+        return resource.decoder.decode(answer)
+
+    async def patch(
+        self, resource: Resource[T], key: Key, ops: Sequence[JsonOp], *, manager: str = "", subresource: str = ""
+    ) -> T:
+        """JSON patch: all steps or none. A `test` that does not hold is Invalid."""
+        return await self._patched(resource, key, ops, "application/json-patch+json", manager, subresource)
+
+    async def merge(
+        self, resource: Resource[T], key: Key, body: Body, *, manager: str = "", subresource: str = ""
+    ) -> T:
+        """JSON merge patch: null removes, lists are replaced whole."""
+        return await self._patched(resource, key, body, "application/merge-patch+json", manager, subresource)
+
+    async def delete(self, resource: Resource[T], key: Key, *, uid: str = "", grace_seconds: int | None = None) -> None:
+        """Ask for the object to go; it may still be there when this returns. With `uid`, Conflict if the name has been
+        taken by another object since."""
+        options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        what = f"delete {resource.plural} {key}"
+        await self._transport.request("DELETE", resource.path(*key), what=what, body=msgspec.json.encode(options))
+
+    async def raw(
+        self, method: str, path: str, *, params: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> bytes:
+        """Any other request; a GET is repeated when the connection breaks."""
+        repeatable = method == "GET"
+        return await self._transport.request(
+            method, path, what=f"{method} {path}", params=params, body=body, repeatable=repeatable
+        )
+
+    def watch(
+        self, resource: Resource[T], selector: Selector, params: Mapping[str, str], *, silent_after: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """The bytes of a watch. Reflector makes objects of them."""
+        return self._transport.stream(
+            resource.path(selector.namespace),
+            what=f"watch {resource.plural} {selector.namespace}".rstrip(),
+            params={**selector.params(), **params, "watch": "true"},
+            silent_after=silent_after,
+        )
+
+    async def _patched(
+        self, resource: Resource[T], key: Key, patch: object, content_type: str, manager: str, subresource: str
+    ) -> T:
+        answer = await self._transport.request(
+            "PATCH",
+            resource.path(*key, subresource),
+            what=f"patch {resource.plural} {key}",
+            params={"fieldManager": manager} if manager else None,
+            body=msgspec.json.encode(patch),
+            content_type=content_type,
+        )
+        return resource.decoder.decode(answer)

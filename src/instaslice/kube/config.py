@@ -1,0 +1,178 @@
+"""Where the API server is and who we are: from a pod's service account, or from a kubeconfig.
+
+A pod needs no library: two environment variables and two files, the token read anew each minute because the kubelet
+replaces it. A kubeconfig (contexts, merged files, exec plugins, OIDC, proxies) is read by kubernetes_asyncio, imported
+only then: it costs 37 MB that no agent should pay. designs/0002-our-own-kube-client.md has the comparison.
+"""
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import yaml
+
+from instaslice.kube.clock import Clock
+from instaslice.kube.errors import KubeconfigError
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+REREAD_SECONDS = 60.0
+
+
+class Config(Protocol):
+    """What a connection needs to know. `ssl` and `proxy` hold for the life of the connection; `authorization` may
+    change at any time."""
+
+    source: str
+    """Named in errors: a file, or "the service account"."""
+    server: str
+    """Without a slash at the end; may hold a path."""
+    ssl: ssl.SSLContext | None
+    server_name: str | None
+    """The name the certificate must carry, where it is not the address."""
+    proxy: str | None
+
+    async def authorization(self, *, refused: bool = False) -> str | None:
+        """The Authorization header of the next request. `refused`: the last one got a 401, so look again now."""
+        ...
+
+
+async def load(
+    kubeconfig: Path | None = None,
+    *,
+    context: str | None = None,
+    clock: Clock,
+    env: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
+) -> Config:
+    """The file that was named; else $KUBECONFIG; else the pod's service account; else ~/.kube/config.
+
+    Raises KubeconfigError, one line that names the file and the remedy.
+    """
+    if kubeconfig is not None:
+        return await _from_file(str(kubeconfig), "give a file that exists with --kubeconfig", context, clock)
+    if env.get("KUBECONFIG"):
+        return await _from_file(env["KUBECONFIG"], "set KUBECONFIG to a file that exists, or unset it", context, clock)
+    if env.get("KUBERNETES_SERVICE_HOST"):
+        return InCluster(env, service_account, clock)
+    return await _from_file(
+        str(Path.home() / ".kube" / "config"), "set KUBECONFIG or give --kubeconfig; `instaslice up` makes one",
+        context, clock,
+    )  # fmt: skip
+
+
+class InCluster:
+    """The service account of the pod we run in."""
+
+    def __init__(self, env: Mapping[str, str], account: Path, clock: Clock) -> None:
+        host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
+        self.source = f"the service account in {account}"
+        self.server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        self.server_name: str | None = None
+        self.proxy: str | None = None
+        self._token_file = account / "token"
+        self._clock = clock
+        try:
+            self.ssl: ssl.SSLContext | None = ssl.create_default_context(cafile=account / "ca.crt")
+            self._token = self._read()
+        except (OSError, ssl.SSLError) as error:
+            raise KubeconfigError(
+                f"the service account in {account} is not usable ({_one_line(error)}): does the pod have "
+                "automountServiceAccountToken: false?"
+            ) from error
+
+    async def authorization(self, *, refused: bool = False) -> str | None:
+        if refused or self._clock.monotonic() - self._at >= REREAD_SECONDS:
+            self._token = self._read()
+        return self._token
+
+    def _read(self) -> str:
+        self._at = self._clock.monotonic()
+        return f"Bearer {self._token_file.read_text().strip()}"
+
+
+class FromKubeconfig:
+    """What kubernetes_asyncio made of one context of one or several kubeconfig files."""
+
+    def __init__(self, paths: str, context: str | None, clock: Clock) -> None:
+        self.source = paths
+        self._context = context
+        self._clock = clock
+
+    async def read(self) -> None:
+        """Read the files and run the exec plugin, if there is one."""
+        from kubernetes_asyncio.client import Configuration
+        from kubernetes_asyncio.config import kube_config
+
+        found = Configuration(host="")
+        await kube_config.load_kube_config(self.source, self._context, found, persist_config=False)
+        self._at = self._clock.monotonic()
+        self._authorization: str | None = found.api_key.get("BearerToken")
+        self.server: str = (found.host or "").rstrip("/")
+        self.server_name: str | None = found.tls_server_name
+        self.proxy: str | None = found.proxy
+        self.ssl: ssl.SSLContext | None = None
+        if self.server.startswith("https"):
+            self.ssl = ssl.create_default_context(cafile=found.ssl_ca_cert)
+            if found.cert_file:
+                self.ssl.load_cert_chain(found.cert_file, found.key_file)
+            if not found.verify_ssl:
+                self.ssl.check_hostname = False
+                self.ssl.verify_mode = ssl.CERT_NONE
+
+    async def authorization(self, *, refused: bool = False) -> str | None:
+        # A client certificate is in the TLS context already and has nothing to read anew. A token may come from a
+        # file or a plugin; the library does not say which, so all are looked up again, as its own refresh does.
+        stale = self._authorization and self._clock.monotonic() - self._at >= REREAD_SECONDS
+        if refused or stale:
+            await _reading(self, "log in again, then retry")
+        return self._authorization
+
+
+async def _from_file(paths: str, remedy: str, context: str | None, clock: Clock) -> FromKubeconfig:
+    config = FromKubeconfig(os.pathsep.join(_existing(paths, remedy)), context, clock)
+    await _reading(config, "check its contexts with `kubectl config view`")
+    if not config.server:
+        raise KubeconfigError(f"kubeconfig {paths} names no server for its context: set clusters[].cluster.server")
+    return config
+
+
+def _existing(paths: str, remedy: str) -> list[str]:
+    """Those of the named files that are there, as kubectl takes them; each checked for being a kubeconfig at all."""
+    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    there = [file for file in files if file.exists()]
+    if not there:
+        raise KubeconfigError(f"kubeconfig {paths} does not exist: {remedy}")
+    for file in there:
+        _check(file)
+    return [str(file) for file in there]
+
+
+def _check(file: Path) -> None:
+    """What the library would answer with a traceback."""
+    try:
+        content = yaml.safe_load(file.read_text())
+    except OSError as error:
+        raise KubeconfigError(
+            f"kubeconfig {file} cannot be read ({error.strerror}): make it a file this user may read"
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(
+            f"kubeconfig {file} is not YAML ({_one_line(error)}): mend it, or write it anew with your provider's login"
+        ) from error
+    if not isinstance(content, dict):
+        raise KubeconfigError(f"kubeconfig {file} is not a kubeconfig (no clusters in it): give another file")
+
+
+async def _reading(config: FromKubeconfig, remedy: str) -> None:
+    try:
+        await config.read()
+    except Exception as error:
+        # The library raises its own exception, but also KeyError, TypeError, AssertionError and binascii.Error on
+        # files it did not foresee, and whatever an exec plugin's start raises. To the user all are the same thing.
+        raise KubeconfigError(f"kubeconfig {config.source} is not usable ({_one_line(error)}): {remedy}") from error
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

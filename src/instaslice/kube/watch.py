@@ -1,0 +1,200 @@
+"""Keep a store true to the API server: list, then watch, for ever.
+
+One Reflector a kind. It fills the store by a watch-list (the server streams what is there, then a bookmark, then the
+changes, in one answer) or, from servers that refuse that, by a paged list and a watch. It resumes where it was when a
+connection ends, lists afresh when the server forgot where that was (410), and replaces connections that went silent.
+"""
+
+import logging
+import random
+from collections.abc import Mapping
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+
+from instaslice.kube import errors
+from instaslice.kube.client import EVERYTHING, Client, Selector
+from instaslice.kube.clock import Clock
+from instaslice.kube.limits import Backoff
+from instaslice.kube.lines import Lines
+from instaslice.kube.meta import Key, Object, key_of
+from instaslice.kube.resource import Resource
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+S = TypeVar("S", bound=Object, contravariant=True)
+
+SILENT_AFTER = 90.0
+"""Seconds without a byte after which a watch is taken for dead. The server sends a bookmark each minute; where it does
+not, we only reconnect to a quiet watch a little too often."""
+WATCH_SECONDS = (300, 600)
+INITIAL_END = "k8s.io/initial-events-end"
+
+# What nearly every line starts with. The test is only a short cut past the two-step decode that copes with all lines.
+_CARRIES_OBJECT = (b'{"type":"ADDED"', b'{"type":"MODIFIED"', b'{"type":"DELETED"')
+
+
+class Store(Protocol[S]):
+    """What a Reflector writes to; Cache is one."""
+
+    def replace(self, objects: Mapping[Key, S]) -> None: ...
+
+    def upsert(self, new: S) -> None: ...
+
+    def remove(self, last: S) -> None: ...
+
+
+class _AnyEvent(msgspec.Struct, gc=False):
+    type: str
+    object: msgspec.Raw
+
+
+class _MarkMeta(msgspec.Struct, gc=False, rename="camel"):
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Mark(msgspec.Struct, gc=False):
+    """A bookmark: an object of the kind with all but this left empty, some of it null where the kind wants a list."""
+
+    metadata: _MarkMeta
+
+
+_any_event = msgspec.json.Decoder(_AnyEvent)
+_mark = msgspec.json.Decoder(_Mark)
+_status = msgspec.json.Decoder(errors.Status)
+
+
+class Reflector(Generic[T]):
+    def __init__(
+        self,
+        client: Client,
+        resource: Resource[T],
+        store: Store[T],
+        *,
+        clock: Clock,
+        rng: random.Random,
+        selector: Selector = EVERYTHING,
+        silent_after: float = SILENT_AFTER,
+        watch_list: bool = True,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._store = store
+        self._clock = clock
+        self._rng = rng
+        self._selector = selector
+        self._silent_after = silent_after
+        self._watch_list = watch_list
+        self._backoff = Backoff(clock=clock, rng=rng)
+        self._what = f"watch {resource.plural} {selector.namespace}".rstrip()
+        self._version: str | None = None
+        """Where to resume. Opaque; None: list first."""
+        self._initial: dict[Key, T] | None = None
+        """What a watch-list has sent so far; swapped in only when complete."""
+        self._heard = clock.monotonic()
+        self.failure: errors.KubeError | None = None
+        """Why the last connection ended, where it did not end well; None while all is well."""
+
+    @property
+    def silent_seconds(self) -> float:
+        """Since the server last said anything, bookmarks included: the health of this watch, for metrics and alerts."""
+        return self._clock.monotonic() - self._heard
+
+    async def run(self) -> None:
+        """Never returns. A server that refuses or does not answer is said in the log and asked again, ever slower."""
+        while True:
+            resumed = self._version is not None
+            began, before = self._clock.monotonic(), self._version
+            try:
+                await self._connect()
+                if self._version != before or self._clock.monotonic() - began >= 1:
+                    continue
+                # A server that hangs up at once, without a word, is not to be asked again at once.
+                log.warning("%s: the server ended the watch at once", self._what)
+            except errors.Gone as error:
+                self._version = None
+                if resumed:
+                    log.info("%s; listing afresh", error)
+                    continue
+                self._failed(error)
+            except errors.KubeError as error:
+                self._failed(error)
+            await self._clock.sleep(self._backoff.next())
+
+    async def _connect(self) -> None:
+        """One connection to its end. Leaves `_version` where the next one may resume."""
+        if self._version is None and self._watch_list:
+            try:
+                await self._stream({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
+                return
+            except (errors.Invalid, errors.BadRequest) as error:
+                log.info("%s; this server has no watch-list, listing in pages", error)
+                self._watch_list = False
+        if self._version is None:
+            await self._list()
+        await self._stream({"resourceVersion": self._version or ""})
+
+    async def _list(self) -> None:
+        objects: dict[Key, T] = {}
+        version = ""
+        async for page in self._client.pages(self._resource, self._selector):
+            objects.update((key_of(thing), thing) for thing in page.items or ())
+            version = page.metadata.resource_version
+            self._heard = self._clock.monotonic()
+        self._store.replace(objects)
+        self._version = version
+
+    async def _stream(self, params: dict[str, str]) -> None:
+        self._initial = {} if "sendInitialEvents" in params else None
+        params |= {
+            "allowWatchBookmarks": "true",
+            # Spread out, so that after a restart of the server its watchers do not all come back together for ever.
+            "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
+        }
+        lines = Lines()
+        async with self._client.watch(
+            self._resource, self._selector, params, silent_after=self._silent_after
+        ) as chunks:
+            async for chunk in chunks:
+                self._heard = self._clock.monotonic()
+                for line in lines.feed(chunk):
+                    self._take(line)
+                self.failure = None
+
+    def _take(self, line: bytes) -> None:
+        if not line.startswith(_CARRIES_OBJECT) and self._mark(line):
+            return
+        event = self._resource.event_decoder.decode(line)
+        thing = event.object
+        if self._initial is not None:
+            self._initial[key_of(thing)] = thing
+            return
+        if event.type == "DELETED":
+            self._store.remove(thing)
+        else:
+            self._store.upsert(thing)
+        self._version = thing.metadata.resource_version
+
+    def _mark(self, line: bytes) -> bool:
+        """Deal with a line that carries no object; False if it does after all."""
+        event = _any_event.decode(line)
+        match event.type:
+            case "ERROR":
+                status = _status.decode(event.object)
+                raise errors.from_status(self._what, status, status.code)
+            case "BOOKMARK":
+                mark = _mark.decode(event.object).metadata
+                if self._initial is None:
+                    self._version = mark.resource_version
+                elif (mark.annotations or {}).get(INITIAL_END) == "true":
+                    self._store.replace(self._initial)
+                    self._initial = None
+                    self._version = mark.resource_version
+                return True
+        return False
+
+    def _failed(self, error: errors.KubeError) -> None:
+        self.failure = error
+        log.warning("%s", error)
