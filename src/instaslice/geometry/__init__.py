@@ -1,0 +1,16 @@
+"""Models, profiles and placements of sliceable GPUs: data and arithmetic that know nothing else of the project.
+
+names     `1g.5gb+me` read and printed, as NVIDIA writes it and as a Kubernetes resource name
+profiles  one slice size: how much it takes and where it may start
+models    a GPU type: the ones known by name, from `models.json`
+discovered  a GPU type as NVML reports it, known by name or not
+states    every way in which one GPU can be cut, and what leads from one to the next
+"""
+
+from instaslice.geometry.errors import UnknownModel, UnknownProfile
+from instaslice.geometry.models import Model
+from instaslice.geometry.names import ProfileName
+from instaslice.geometry.profiles import Engines, Placement, Profile
+from instaslice.geometry.states import States
+
+__all__ = ["Engines", "Model", "Placement", "Profile", "ProfileName", "States", "UnknownModel", "UnknownProfile"]

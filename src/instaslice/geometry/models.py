@@ -1,0 +1,116 @@
+"""GPU models known by name, with the facts in `models.json` beside this file.
+
+A model that is not in the file is built from what the driver reports: see `discovered`.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from importlib import resources
+from typing import Literal
+
+import msgspec
+
+from instaslice.geometry.errors import UnknownModel, UnknownProfile, nearest
+from instaslice.geometry.names import ProfileName
+from instaslice.geometry.profiles import NO_ENGINES, Engines, Placement, Profile
+
+Provenance = Literal["measured", "inferred", "unknown", "discovered"]
+"""How the placements are known: read from such a GPU, concluded from its family, not at all, or read just now."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A GPU type and its geometry. Two models with the same profiles at the same starts have the same states.
+
+    `memory_slices` is 0 where the placements are unknown. `engines` is what the whole GPU has.
+    """
+
+    name: str
+    memory_slices: int
+    compute_slices: int
+    profiles: tuple[Profile, ...]
+    memory_gb: int = 0
+    engines: Engines = NO_ENGINES
+    placements: Provenance = "discovered"
+    arch: str = ""
+    products: tuple[str, ...] = ()
+    pci_ids: tuple[str, ...] = ()
+    toggle_needs_reset: bool | None = None
+    notes: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+    @cached_property
+    def _by_name(self) -> dict[str, Profile]:
+        return {profile.name: profile for profile in self.profiles}
+
+    def has(self, profile: str) -> bool:
+        return profile in self._by_name
+
+    def profile(self, name: str) -> Profile:
+        """The profile of that name, also when it is written as a resource name. Raises UnknownProfile."""
+        found = self._by_name.get(name) or self._by_name.get(str(ProfileName.parse(name)))
+        if found is None:
+            has = ", ".join(self._by_name)
+            raise UnknownProfile(f"profile {name} does not exist on {self.name} (it has {has})")
+        return found
+
+    def placement(self, profile: str, start: int) -> Placement:
+        """The placement of a profile at a start. Raises UnknownProfile where the profile may not start there."""
+        found = self.profile(profile)
+        if start not in found.starts:
+            starts = ", ".join(map(str, found.starts)) or "nowhere known"
+            raise UnknownProfile(f"{found.name} cannot start at {start} on {self.name} (it starts at {starts})")
+        return Placement(found.name, start, found.size)
+
+    def smallest_holding(self, gb: int) -> Profile | None:
+        """The profile that takes least of the GPU among those whose label is at least `gb`; None if none is."""
+        holding = [profile for profile in self.profiles if profile.gb >= gb and profile.starts]
+        # Of two with the same size the plain one comes first: it takes no engines that another pod may need.
+        return min(holding, key=lambda p: (p.size, p.compute, sum(p.engines.media)), default=None)
+
+    def only(self, profiles: Iterable[str]) -> "Model":
+        """The same GPU with fewer profiles: what an administrator allows, or what a count is about."""
+        kept = {self.profile(name).name for name in profiles}
+        return replace(self, profiles=tuple(profile for profile in self.profiles if profile.name in kept))
+
+
+def named(name: str) -> Model:
+    """A known model by name, product name or PCI id (`A100-40GB`, `NVIDIA A100-SXM4-40GB`, `0x20B010DE`).
+
+    Upper and lower case are the same. Raises UnknownModel with the nearest names.
+    """
+    found = _index().get(name.strip().lower())
+    if found is None:
+        raise UnknownModel(f"no GPU model {name!r}; known are {', '.join(nearest(name, names()))}")
+    return found
+
+
+def names() -> tuple[str, ...]:
+    """The names of all known models, in the order of the file."""
+    return tuple(model.name for model in known())
+
+
+@cache
+def known() -> tuple[Model, ...]:
+    """All known models."""
+    text = resources.files(__package__).joinpath("models.json").read_bytes()
+    facts = msgspec.json.decode(text, type=_Facts)
+    return tuple(replace(model, sources=tuple(facts.sources[key] for key in model.sources)) for model in facts.models)
+
+
+class _Facts(msgspec.Struct, forbid_unknown_fields=True):
+    """The file: what the keys under `sources` stand for, and the models."""
+
+    about: str
+    sources: dict[str, str]
+    models: tuple[Model, ...]
+
+
+@cache
+def _index() -> dict[str, Model]:
+    index: dict[str, Model] = {}
+    for model in known():
+        for word in (model.name, *model.products, *model.pci_ids):
+            index.setdefault(word.lower(), model)
+    return index

@@ -1,0 +1,35 @@
+"""Which GPU, which start: pure functions over plain integers. No clock, no network; calls only `geometry`.
+
+demands    what is asked for and what is granted
+fleet      who holds what on which GPU
+policy     the contract of a policy; `policies` has them by name
+placer     a pod's slices at once, all or nothing
+"""
+
+from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Share, Want
+from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
+from instaslice.placement.fleet import Fleet
+from instaslice.placement.placer import Placer
+from instaslice.placement.policy import Policy, Spot
+from instaslice.placement.refusals import Refusal, Short
+
+__all__ = [
+    "Admits",
+    "Demand",
+    "Fleet",
+    "FleetError",
+    "GpuId",
+    "Grant",
+    "NodeName",
+    "NotFree",
+    "NotHeld",
+    "Placer",
+    "Plan",
+    "Policy",
+    "Refusal",
+    "Share",
+    "Short",
+    "Spot",
+    "UnknownGpu",
+    "Want",
+]

@@ -1,0 +1,211 @@
+"""Who holds what on which GPU: the exact state that policies look at and plans change.
+
+No clock and no network: the controller and the simulator keep one each and tell it what happened. A GPU's number is
+the order in which it was added; "the first GPU" means the lowest number, so add nodes by name and GPUs by UUID.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from instaslice.geometry import Model, Placement, States
+from instaslice.placement.demands import GpuId, Grant, NodeName, Share
+from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
+from instaslice.placement.pools import Pool, SharedPool
+
+
+@dataclass(slots=True)
+class Node:
+    """A node's GPUs by number, in the order in which they were added, and its free memory slices."""
+
+    name: NodeName
+    gpus: list[int] = field(default_factory=list)
+    free: int = 0
+
+
+class Fleet:
+    """GPUs by node, each cut by MIG or shared by memory, and what is held on each.
+
+    `take` and `give_back` are inverse and cost the same whatever the size of the fleet. A closed GPU keeps what it
+    holds and is offered to nobody.
+    """
+
+    def __init__(self) -> None:
+        self.nodes: dict[NodeName, Node] = {}
+        self.pools: list[Pool] = []
+        """MIG pools, the GPUs with least memory first."""
+        self.shared: list[SharedPool] = []
+        self.names: list[GpuId] = []
+        self.node_of: list[Node] = []
+        self.pool_of: list[Pool | SharedPool] = []
+        self.state_of: list[int] = []
+        self._number: dict[GpuId, int] = {}
+        self._closed: dict[int, int] = {}  # GPU → its state or its free MiB
+
+    def add_gpu(self, gpu: GpuId, node: NodeName, model: Model) -> None:
+        """A GPU in MIG mode, empty. Raises FleetError where the fleet has one of that name."""
+        pool = self._pool(model)
+        number = self._add(gpu, node, pool)
+        pool.enter(number, 0)
+        self.node_of[number].free += model.memory_slices
+
+    def add_shared_gpu(self, gpu: GpuId, node: NodeName, memory_mib: int) -> None:
+        """A GPU that pods share by memory, empty. Raises FleetError where the fleet has one of that name."""
+        pool = self._shared_pool(memory_mib)
+        pool.enter(self._add(gpu, node, pool), memory_mib)
+
+    def remove_gpu(self, gpu: GpuId) -> None:
+        """Forget a GPU and all that it holds; its node goes with its last GPU."""
+        self.close(gpu)
+        number = self._number.pop(gpu)
+        self._closed.pop(number)
+        node = self.node_of[number]
+        node.gpus.remove(number)
+        if not node.gpus:
+            del self.nodes[node.name]
+
+    def close(self, gpu: GpuId) -> None:
+        """Offer this GPU to nobody (unhealthy, drained). What it holds stays held. Safe to repeat."""
+        number = self.number(gpu)
+        if number not in self._closed:
+            pool = self.pool_of[number]
+            self._closed[number] = pool.leave(number)
+            if isinstance(pool, Pool):
+                self.node_of[number].free -= pool.states.free[self._closed[number]]
+
+    def open(self, gpu: GpuId) -> None:
+        """Offer a closed GPU again. Safe to repeat."""
+        number = self.number(gpu)
+        if number in self._closed:
+            pool, state = self.pool_of[number], self._closed.pop(number)
+            pool.enter(number, state)
+            if isinstance(pool, Pool):
+                self.node_of[number].free += pool.states.free[state]
+
+    def take(self, grant: Grant) -> None:
+        """Hold what a grant says. Raises NotFree and changes nothing where it is taken or not legal.
+
+        A closed GPU can be taken from too: what exists on the hardware is held, whoever may still ask.
+        """
+        number = self.number(grant.gpu)
+        pool = self.pool_of[number]
+        if isinstance(pool, Pool):
+            self._shift(number, pool, grant, pool.states.after, NotFree)
+        elif not isinstance(grant.want, Share) or not 0 < grant.size <= self._amount(number, pool):
+            raise NotFree(f"{grant.want} does not fit GPU {grant.gpu}: {self._amount(number, pool)} MiB are free")
+        else:
+            self._set_amount(number, pool, self._amount(number, pool) - grant.size)
+
+    def give_back(self, grant: Grant) -> None:
+        """Hold it no longer. Raises NotHeld and changes nothing where it is not held."""
+        number = self.number(grant.gpu)
+        pool = self.pool_of[number]
+        if isinstance(pool, Pool):
+            self._shift(number, pool, grant, pool.states.before, NotHeld)
+        elif not isinstance(grant.want, Share) or not 0 < grant.size <= pool.memory_mib - self._amount(number, pool):
+            raise NotHeld(f"GPU {grant.gpu} does not hold {grant.want}")
+        else:
+            self._set_amount(number, pool, self._amount(number, pool) + grant.size)
+
+    def held(self, gpu: GpuId) -> tuple[Placement, ...]:
+        """What is placed on a GPU in MIG mode; nothing for a shared one."""
+        number = self.number(gpu)
+        pool = self.pool_of[number]
+        return pool.states.held(self.state(number)) if isinstance(pool, Pool) else ()
+
+    def number(self, gpu: GpuId) -> int:
+        found = self._number.get(gpu)
+        if found is None:
+            raise UnknownGpu(f"the fleet has no GPU {gpu}")
+        return found
+
+    def state(self, number: int) -> int:
+        """The state of a GPU in MIG mode, open or closed."""
+        state = self.state_of[number]
+        return state if state >= 0 else self._closed[number]
+
+    def is_open(self, number: int) -> bool:
+        return number not in self._closed
+
+    def mig_gpus(self, node: Node) -> Iterator[int]:
+        """The open GPUs of a node that are in MIG mode, by number."""
+        return (gpu for gpu in node.gpus if self.state_of[gpu] >= 0)
+
+    def alone(self, node: Node) -> "Fleet":
+        """A copy of one node with its open GPUs, to try something on."""
+        copy = Fleet()
+        for number in node.gpus:
+            pool = self.pool_of[number]
+            if number in self._closed:
+                continue
+            if isinstance(pool, Pool):
+                state = self.state_of[number]
+                twin = copy._pool(pool.model)
+                twin.enter(copy._add(self.names[number], node.name, twin), state)
+                copy.nodes[node.name].free += twin.states.free[state]
+            else:
+                shared = copy._shared_pool(pool.memory_mib)
+                shared.enter(copy._add(self.names[number], node.name, shared), pool.free(number))
+        return copy
+
+    def __len__(self) -> int:
+        return len(self._number)
+
+    def _pool(self, model: Model) -> Pool:
+        states = States.of(model)
+        for pool in self.pools:
+            if pool.states is states:
+                return pool
+        pool = Pool(model, self.state_of)
+        self.pools.append(pool)
+        self.pools.sort(key=lambda each: each.model.memory_gb)
+        return pool
+
+    def _shared_pool(self, memory_mib: int) -> SharedPool:
+        for pool in self.shared:
+            if pool.memory_mib == memory_mib:
+                return pool
+        pool = SharedPool(memory_mib)
+        self.shared.append(pool)
+        self.shared.sort(key=lambda each: each.memory_mib)
+        return pool
+
+    def _add(self, gpu: GpuId, name: NodeName, pool: Pool | SharedPool) -> int:
+        if gpu in self._number:
+            raise FleetError(f"the fleet has a GPU {gpu} already")
+        node = self.nodes.setdefault(name, Node(name))
+        number = self._number[gpu] = len(self.names)
+        self.names.append(gpu)
+        self.node_of.append(node)
+        self.pool_of.append(pool)
+        self.state_of.append(-1)
+        node.gpus.append(number)
+        return number
+
+    def _shift(self, number: int, pool: Pool, grant: Grant, table: list[list[int]], error: type[FleetError]) -> None:
+        """Move a GPU to the state that `table` (after or before) leads to."""
+        states = pool.states
+        k = states.placement(grant.want, grant.start) if isinstance(grant.want, str) else None
+        state = self.state_of[number]
+        is_open = state >= 0
+        if not is_open:
+            state = self._closed[number]
+        to = -1 if k is None else table[state][k]
+        if to < 0:
+            holds = ", ".join(map(str, states.held(state))) or "nothing"
+            raise error(f"{grant.want} at {grant.start} on GPU {grant.gpu}, which holds {holds}")
+        if is_open:
+            pool.leave(number)
+            pool.enter(number, to)
+            self.node_of[number].free += states.free[to] - states.free[state]
+        else:
+            self._closed[number] = to
+
+    def _amount(self, number: int, pool: SharedPool) -> int:
+        return self._closed[number] if number in self._closed else pool.free(number)
+
+    def _set_amount(self, number: int, pool: SharedPool, mib: int) -> None:
+        if number in self._closed:
+            self._closed[number] = mib
+        else:
+            pool.leave(number)
+            pool.enter(number, mib)

@@ -1,0 +1,25 @@
+"""From what a pool offers, in numbers, to a grant with names."""
+
+from instaslice.placement.demands import Admits, Grant, Share
+from instaslice.placement.fleet import Fleet
+from instaslice.placement.policy import Spot
+from instaslice.placement.pools import Pool
+
+
+def spot_grant(fleet: Fleet, spot: Spot) -> Grant:
+    """A spot with its names."""
+    pool = fleet.pool_of[spot.gpu]
+    assert isinstance(pool, Pool)
+    name, start, size = pool.states.placements[spot.placement]
+    return Grant(fleet.node_of[spot.gpu].name, fleet.names[spot.gpu], name, start, size)
+
+
+def share_grant(fleet: Fleet, want: Share, admits: Admits | None) -> Grant | None:
+    """Best fit over MiB: of the smallest GPUs that have room, the one with least to spare."""
+    for pool in fleet.shared:
+        mib = want.of(pool.memory_mib)
+        for gpu in pool.fitting(mib):
+            node = fleet.node_of[gpu].name
+            if admits is None or admits(node):
+                return Grant(node, fleet.names[gpu], want, 0, mib)
+    return None

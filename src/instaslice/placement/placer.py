@@ -1,0 +1,60 @@
+"""A pod's slices at once, all or nothing: the one door through which the controller and the simulator place.
+
+Looks at the fleet through a policy; what it decides is held only after `commit`.
+"""
+
+from collections.abc import Iterable
+
+from instaslice.placement.demands import Demand, Grant, Plan, Share
+from instaslice.placement.fleet import Fleet
+from instaslice.placement.grants import share_grant, spot_grant
+from instaslice.placement.policy import Policy
+from instaslice.placement.refusals import Refusal
+from instaslice.placement.together import on_one_node
+
+
+class Placer:
+    """Places demands on a fleet by a policy. Not safe for threads; a decision never waits."""
+
+    def __init__(self, fleet: Fleet, policy: Policy) -> None:
+        self.fleet = fleet
+        self.policy = policy
+
+    def arrived(self, demand: Demand) -> None:
+        """Tell the policy what is asked for. Once for each pod when it comes, not each time it is tried."""
+        for want in demand.wants:
+            if isinstance(want, str):
+                self.policy.arrived(want)
+
+    def place(self, demand: Demand) -> Plan | Refusal:
+        """All slices of one pod on one node, or none.
+
+        Looks only; nothing is held until `commit(plan)`, and a plan is good until the fleet changes. A Refusal says
+        what is short in words fit for an Event, and is right: no admitted node could have held all of the demand.
+        """
+        if len(demand.wants) == 1:
+            grant = self._one(demand)
+            return Plan((grant,)) if grant is not None else Refusal(self.fleet, demand)
+        grants = on_one_node(self.fleet, self.policy, demand) if demand.wants else None
+        return Plan(grants) if grants is not None else Refusal(self.fleet, demand)
+
+    def commit(self, plan: Plan) -> None:
+        """Hold all that a plan says. Raises NotFree, and holds nothing, where the plan is stale."""
+        for at, grant in enumerate(plan.grants):
+            try:
+                self.fleet.take(grant)
+            except Exception:
+                self.release(plan.grants[:at])
+                raise
+
+    def release(self, grants: Iterable[Grant]) -> None:
+        """Give back what was held. Raises NotHeld at the first grant that is not."""
+        for grant in grants:
+            self.fleet.give_back(grant)
+
+    def _one(self, demand: Demand) -> Grant | None:
+        want = demand.wants[0]
+        if isinstance(want, Share):
+            return share_grant(self.fleet, want, demand.admits)
+        spot = self.policy.first(self.fleet, want, demand.admits)
+        return None if spot is None else spot_grant(self.fleet, spot)

@@ -1,0 +1,46 @@
+"""What a placement policy is: an order over the spots that are legal now.
+
+Pure: a policy reads the fleet and never changes it. The placer asks it for one spot for a lone slice, and for the
+rest of the spots, in order, when a pod needs several slices on one node.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from instaslice.placement.demands import Admits
+from instaslice.placement.fleet import Fleet
+
+
+class Spot(NamedTuple):
+    """A GPU of the fleet by number, and a placement by its index in the GPU's `States`."""
+
+    gpu: int
+    placement: int
+
+
+class Policy(ABC):
+    """Which GPU, and which start on it, one more slice should take.
+
+    A policy may keep what it learned from `arrived`, and a seeded random number generator; nothing else. Two
+    policies that saw the same calls give the same answers.
+    """
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
+        """Every open GPU on which the profile has a legal start and whose node is admitted, each at the start this
+        policy would take there, best first.
+
+        Lazy: stop early and the rest costs nothing. Valid until the fleet changes. A profile that no GPU has gives
+        no spots.
+        """
+
+    def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
+        """The best spot, None where no legal one is free. Same as the first of `spots`, and may be faster."""
+        return next(self.spots(fleet, profile, admits), None)
+
+    def arrived(self, profile: str) -> None:
+        """A slice of this profile was asked for, whether or not it found room. Told once for each slice."""
+        return
