@@ -1,12 +1,12 @@
 """A real Kubernetes on this machine: what `instaslice up`, the tests and the benchmarks stand on.
 
-    components   every pinned version
-    binaries     where the programs come from: a folder, the cache, a build, a download
-    pki          certificates and kubeconfigs
-    layout       one directory a cluster, and what is where in it
-    process      starting, finding again and ending the programs of a cluster
-    plane        the command lines of etcd, the API server, the scheduler, the controller-manager, kwok
-    nodes        emulated GPU nodes
-    realnode     a real kubelet with containerd, in namespaces of its own
-    cluster      all of it together: up, down, status
+components   every pinned version
+binaries     where the programs come from: a folder, the cache, a build, a download
+pki          certificates and kubeconfigs
+layout       one directory a cluster, and what is where in it
+process      starting, finding again and ending the programs of a cluster
+plane        the command lines of etcd, the API server, the scheduler, the controller-manager, kwok
+nodes        emulated GPU nodes
+realnode     a real kubelet with containerd, in namespaces of its own
+cluster      all of it together: up, down, status
 """

@@ -14,7 +14,17 @@ from instaslice.local import build, components, debian, download, layout
 from instaslice.local.errors import NotAvailable
 
 PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok")
-NODE = ("kubelet", "containerd", "containerd-shim-runc-v2", "ctr", "bridge", "loopback", "host-local", "runc", "busybox")
+NODE = (
+    "kubelet",
+    "containerd",
+    "containerd-shim-runc-v2",
+    "ctr",
+    "bridge",
+    "loopback",
+    "host-local",
+    "runc",
+    "busybox",
+)
 KUEUE = ("kueue",)
 
 

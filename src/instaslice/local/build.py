@@ -57,9 +57,7 @@ def build(
                 (Path(scratch) / name).replace(target / name)
 
 
-def _compile(
-    go: Path, source: Path, module: Module, commands: list[str], scratch: Path, progress: Progress
-) -> None:
+def _compile(go: Path, source: Path, module: Module, commands: list[str], scratch: Path, progress: Progress) -> None:
     env = {
         **os.environ,
         "CGO_ENABLED": "0",

@@ -15,7 +15,7 @@ import msgspec
 
 from instaslice.errors import BadInput
 from instaslice.geometry import models
-from instaslice.local import binaries, components, layout, ports, realnode
+from instaslice.local import binaries, components, layout, nodes, ports, realnode
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
 from instaslice.local.objects import Objects
@@ -75,7 +75,9 @@ class Cluster:
         try:
             return msgspec.json.decode(self.layout.record.read_bytes(), type=Record)
         except FileNotFoundError:
-            raise LocalError(f"no cluster {self.name!r}; `instaslice up` makes one, `instaslice status` lists them") from None
+            raise LocalError(
+                f"no cluster {self.name!r}; `instaslice up` makes one, `instaslice status` lists them"
+            ) from None
         except msgspec.DecodeError as error:
             raise LocalError(
                 f"{self.layout.record} cannot be read ({error}); `instaslice down {self.name}` removes the cluster"
@@ -91,9 +93,7 @@ class Cluster:
         names = [*binaries.PLANE, *(binaries.NODE if spec.real_node else ())]
         with self.layout.locked():
             if self.exists and (before := self.record().spec.kubernetes) != spec.kubernetes:
-                raise BadInput(
-                    f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` before another version"
-                )
+                raise BadInput(f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` first")
             if port and not (self.exists and self.record().ports["kube-apiserver"] == port):
                 ports.require(port)
             programs = binaries.locate(names, source)
@@ -165,8 +165,9 @@ class Cluster:
                 say("starting a real node")
                 await asyncio.to_thread(self.real_node().start, self.processes)
             await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
-            expected = spec.nodes + spec.real_node
-            say(f"waiting for {expected} node{'s' if expected != 1 else ''}")
+            expected = [nodes.name(index) for index in range(spec.nodes)]
+            expected += [realnode.NAME] if spec.real_node else []
+            say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")
             await objects.nodes_ready(expected)
 
     def plane(self) -> Plane:
@@ -176,11 +177,11 @@ class Cluster:
     def real_node(self) -> realnode.RealNode:
         record = self.record()
         if record.network is None:
-            raise LocalError(f"cluster {self.name!r} has no real node; `instaslice up {self.name} --real-node` adds one")
+            raise LocalError(
+                f"cluster {self.name!r} has no real node; `instaslice up {self.name} --real-node` adds one"
+            )
         programs = {name: Path(record.programs[name]) for name in binaries.NODE}
-        return realnode.RealNode(
-            self.layout, record.network, programs, record.ports["kubelet"], self.plane().server
-        )
+        return realnode.RealNode(self.layout, record.network, programs, record.ports["kubelet"], self.plane().server)
 
     # One component, for tests that break things -------------------------------------------------------------------
 

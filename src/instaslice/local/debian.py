@@ -37,7 +37,9 @@ def unpack(programs: Sequence[str], target: Path) -> None:
                 archive = next(here.glob(f"{package}_*.deb"))
                 _run(["dpkg-deb", "--extract", str(archive), str(here / package)], here)
                 # Debian moves /bin into /usr: the package may have either.
-                found = next(each for each in (here / package / inside, here / package / "usr" / inside) if each.exists())
+                found = next(
+                    each for each in (here / package / inside, here / package / "usr" / inside) if each.exists()
+                )
                 found.replace(target / name)
 
 
@@ -45,7 +47,16 @@ def _fetch(packages: list[str], here: Path) -> None:
     """Download with the machine's sources, but lists and archives of our own: the machine's may be empty or old."""
     for folder in ("lists/partial", "archives/partial"):
         (here / folder).mkdir(parents=True)
-    apt = ["apt-get", "-qq", "-o", f"Dir::State::lists={here}/lists", "-o", f"Dir::Cache={here}", "-o", "APT::Sandbox::User="]
+    apt = [
+        "apt-get",
+        "-qq",
+        "-o",
+        f"Dir::State::lists={here}/lists",
+        "-o",
+        f"Dir::Cache={here}",
+        "-o",
+        "APT::Sandbox::User=",
+    ]
     _run([*apt, "update"], here)
     _run([*apt, "download", *packages], here)
 

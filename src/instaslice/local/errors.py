@@ -1,8 +1,8 @@
 """What can go wrong with a local cluster. Every message is one line and names the remedy.
 
-    LocalError
-    ├── NotAvailable    a program could not be found, built or downloaded
-    └── NotStarted      a component did not come up; the message carries the end of its log
+LocalError
+├── NotAvailable    a program could not be found, built or downloaded
+└── NotStarted      a component did not come up; the message carries the end of its log
 """
 
 from instaslice.errors import InstasliceError

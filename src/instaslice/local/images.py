@@ -71,4 +71,3 @@ def _archive(path: Path, name: str, layer: bytes, command: list[str]) -> Path:
         for file, data in files.items():
             tar.addfile(_entry(file, tarfile.REGTYPE, 0o644, size=len(data)), io.BytesIO(data))
     return path
-

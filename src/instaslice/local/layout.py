@@ -41,9 +41,7 @@ class Layout:
     def of(cls, name: str) -> "Layout":
         # The name becomes part of a bridge, a cgroup and a node name.
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name):
-            raise BadInput(
-                f"cluster name {name!r}: use at most 30 lower-case letters, digits and '-', not at an end"
-            )
+            raise BadInput(f"cluster name {name!r}: use at most 30 lower-case letters, digits and '-', not at an end")
         layout = cls(clusters() / name)
         longest = layout.node / "containerd.sock.ttrpc"
         if len(os.fsencode(longest)) > LONGEST_SOCKET:

@@ -1,34 +1,150 @@
 """What a local cluster puts into its API server: roles for its own parts, and the emulated nodes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import random
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from instaslice.geometry.models import Model
+from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
-from instaslice.kube.core import NODES, Node
-from instaslice.kube.meta import Key, Object, ObjectMeta
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import NotFound
+from instaslice.kube.meta import Key, ObjectMeta, Part
 from instaslice.kube.resource import Resource
+from instaslice.kube.watch import Reflector
 from instaslice.local import nodes
 from instaslice.local.errors import NotStarted
 from instaslice.local.plane import CLIENTS
 
 MANAGER = "instaslice-local"
 PATIENCE = 120.0
-"""Seconds for all nodes to become Ready."""
+"""Seconds for all nodes to become ready."""
 AT_ONCE = 20
 """Nodes that are created side by side."""
 
 
-def _everything(group: str, *resources: str, verbs: str) -> dict[str, Any]:
-    return {"apiGroups": [group], "resources": list(resources), "verbs": verbs.split()}
+class Condition(Part, frozen=True):
+    type: str
+    status: str
 
 
-KWOK_ROLE = [
-    _everything("", "nodes", "pods", verbs="get list watch patch update delete"),
-    _everything("", "nodes/status", "pods/status", verbs="patch update"),
-    _everything("", "events", verbs="create patch update"),
-    _everything("coordination.k8s.io", "leases", verbs="get list watch create patch update"),
+class Taint(Part, frozen=True):
+    key: str
+
+
+class NodeSpec(Part, frozen=True):
+    taints: list[Taint] | None = None
+
+
+class NodeStatus(Part, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class Node(Part, frozen=True):
+    """A node, as far as one waits for it."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Ready, and the controller-manager has taken note: pods can be scheduled."""
+        ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
+        return ready and not any(each.key.startswith("node.kubernetes.io/") for each in self.spec.taints or ())
+
+
+class Bare(Part, frozen=True):
+    """Any object, when only its name matters."""
+
+    metadata: ObjectMeta
+
+
+NODES = Resource(Node, "Node", "nodes", namespaced=False)
+RBAC = "rbac.authorization.k8s.io"
+ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=False)
+BINDINGS = Resource(Bare, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
+
+
+def _rule(group: str, resources: str, verbs: str) -> dict[str, list[str]]:
+    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
+
+
+KWOK_RULES = [
+    _rule("", "nodes pods", "get list watch patch update delete"),
+    _rule("", "nodes/status pods/status", "patch update"),
+    _rule("", "events", "create patch update"),
+    _rule("coordination.k8s.io", "leases", "get list watch create patch update"),
 ]
+
+
+class Objects:
+    """The administrator's hand in the API server of a local cluster."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+
+    @classmethod
+    @asynccontextmanager
+    async def connect(cls, kubeconfig: Path) -> AsyncIterator["Objects"]:
+        # The cluster is ours alone: a thousand nodes need not queue at a polite client's rate limit.
+        async with await Client.connect(kubeconfig, rate=2000, burst=2000) as client:
+            yield cls(client)
+
+    async def roles(self) -> None:
+        """Let kwok do what it does, and no more."""
+        name, user = "instaslice:kwok", CLIENTS["kwok"][0]
+        subject = {"kind": "User", "apiGroup": RBAC, "name": user}
+        role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
+        await self._apply(ROLES, {"metadata": {"name": name}, "rules": KWOK_RULES})
+        await self._apply(BINDINGS, {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
+
+    async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
+        """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
+        present = await self.client.list(NODES, Selector(labels=nodes.EMULATED))
+        for surplus in nodes.surplus((each.metadata.name for each in present), count):
+            await self._delete(surplus)
+        wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def make(node: dict[str, Any]) -> None:
+            async with gate:
+                await self._apply(NODES, {"metadata": node["metadata"]})
+                await self.client.apply(NODES, node, manager=MANAGER, force=True, subresource="status")
+
+        async with asyncio.TaskGroup() as group:
+            for node in wanted:
+                group.create_task(make(node))
+
+    async def nodes_ready(self, names: Iterable[str]) -> None:
+        """Return once every node named is ready. Raises NotStarted with those that are not."""
+        cache: Cache[Node] = Cache()
+        changed = asyncio.Event()
+        cache.on_change(lambda _old, _new: changed.set())
+        reflector = Reflector(self.client, NODES, cache, clock=SystemClock(), rng=random.Random())
+        watching = asyncio.create_task(reflector.run())
+        waiting = set(names)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while waiting:
+                    waiting -= {each.metadata.name for each in cache if each.ready}
+                    if waiting:
+                        await changed.wait()
+                        changed.clear()
+        except TimeoutError:
+            some = ", ".join(sorted(waiting)[:5])
+            raise NotStarted(f"after {PATIENCE:.0f} s {len(waiting)} nodes are not ready: {some}") from None
+        finally:
+            watching.cancel()
+
+    async def _apply(self, resource: Resource[Any], body: dict[str, Any]) -> None:
+        await self.client.apply(resource, body, manager=MANAGER, force=True)
+
+    async def _delete(self, node: str) -> None:
+        try:
+            await self.client.delete(NODES, Key("", node))
+        except NotFound:
+            return

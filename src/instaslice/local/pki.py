@@ -86,6 +86,7 @@ class Authority:
 
     def kubeconfig(self, path: Path, *, server: str, client: Pair, name: str) -> Path:
         """A kubeconfig with everything inside, so that it can be copied away."""
+
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
 

@@ -7,16 +7,15 @@ directory in its environment.
 
 import contextlib
 import os
-import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 import psutil
 
-from instaslice.local.errors import NotStarted
+from instaslice.local.errors import LocalError, NotStarted
 from instaslice.local.layout import Layout
 
 MARK = "INSTASLICE_CLUSTER"
@@ -41,6 +40,9 @@ class Running(msgspec.Struct, frozen=True):
 
 class Processes:
     """The programs of one cluster, by component name."""
+
+    WRAPPED = frozenset({"containerd", "kubelet"})
+    """Started through `nsenter`, which stays and waits for the program."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -70,16 +72,18 @@ class Processes:
         scratch.replace(self._record(name))
 
     def find(self, name: str) -> psutil.Process | None:
-        """The running component, or None. A namespace entered with a fork in between: the program, not the wrapper."""
+        """The running component, or None. Where a wrapper entered namespaces for it: the program, not the wrapper."""
+        found = self._recorded(name)
+        if found and name in self.WRAPPED:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                return next(iter(found.children()), None)
+        return found
+
+    def _recorded(self, name: str) -> psutil.Process | None:
         try:
-            record = msgspec.json.decode(self._record(name).read_bytes(), type=Running)
+            return msgspec.json.decode(self._record(name).read_bytes(), type=Running).process()
         except FileNotFoundError:
             return None
-        found = record.process()
-        if found and Path(record.argv[0]).name == "nsenter":
-            with contextlib.suppress(psutil.NoSuchProcess):
-                return next(iter(found.children()), found)
-        return found
 
     def names(self) -> list[str]:
         return sorted(entry.stem for entry in self.layout.run.glob("[!.]*.json"))
@@ -87,20 +91,17 @@ class Processes:
     def kill(self, name: str) -> None:
         """End one component at once (SIGKILL) and wait until it is gone."""
         if found := self.find(name):
-            _end([found], grace=0)
+            _kill([found])
 
-    def stop_all(self, first: Iterable[str] = ()) -> None:
-        """End every program of the cluster: those in `first` in that order, then the rest, then strays by their mark."""
-        for name in first:
-            if found := self.find(name):
-                _end([found], grace=10)
-        _end([found for name in self.names() if (found := self.find(name))], grace=5)
+    def kill_all(self) -> None:
+        """End every program of the cluster: the recorded ones, then strays by their mark."""
+        _kill([found for name in self.names() if (found := self._recorded(name))])
         for _ in range(20):
             strays = self.strays()
             if not strays:
                 return
-            _end(strays, grace=0)
-        raise NotStarted(f"{self.layout.name}: processes {[stray.pid for stray in self.strays()]} do not end")
+            _kill(strays)
+        raise LocalError(f"{self.layout.name}: processes {[stray.pid for stray in self.strays()]} do not end")
 
     def strays(self) -> list[psutil.Process]:
         """Every live process that carries this cluster's mark, recorded or not."""
@@ -118,7 +119,9 @@ class Processes:
             if self.find(name) is None:
                 raise NotStarted(f"{name} ended while starting: {self.last_words(name)} (log: {self.log(name)})")
             if time.monotonic() > deadline:
-                raise NotStarted(f"{name} is not ready after {seconds:.0f} s: {self.last_words(name)} (log: {self.log(name)})")
+                raise NotStarted(
+                    f"{name} is not ready after {seconds:.0f} s: {self.last_words(name)} (log: {self.log(name)})"
+                )
             # The components say that they are ready only when asked.
             time.sleep(0.02)
 
@@ -139,13 +142,9 @@ class Processes:
         return self.layout.run / f"{name}.json"
 
 
-def _end(processes: list[psutil.Process], *, grace: float) -> None:
-    """Ask to end, wait `grace` seconds, insist. Safe to call for processes that are gone."""
+def _kill(processes: list[psutil.Process]) -> None:
+    """Crash-only, like everything here: no component of a cluster that goes away has anything to save."""
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.send_signal(signal.SIGTERM if grace else signal.SIGKILL)
-    _, alive = psutil.wait_procs(processes, timeout=grace or 10)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(alive, timeout=10)
+    psutil.wait_procs(processes, timeout=10)

@@ -30,7 +30,7 @@ NAME = "real-0"
 HOLDER = "node"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
 """Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
-SUBNETS = ipaddress.ip_network("10.208.0.0/12")
+SUBNETS = ipaddress.IPv4Network("10.208.0.0/12")
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -50,7 +50,7 @@ class Network(msgspec.Struct, frozen=True):
         """A bridge name that belongs to this directory alone, and a /24 that no interface of this machine is in."""
         told = _run("ip", "-json", "-4", "address", "show")
         used = [
-            ipaddress.ip_network(f"{each['local']}/{each['prefixlen']}", strict=False)
+            ipaddress.IPv4Network(f"{each['local']}/{each['prefixlen']}", strict=False)
             for link in msgspec.json.decode(told)
             for each in link.get("addr_info", ())
         ]
@@ -180,7 +180,17 @@ class RealNode:
         holder = processes.find(HOLDER)
         inside = holder.children()[0].pid if holder else 0
         path = f"PATH={self.home / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-        return [_tool("nsenter"), f"--target={inside}", "--mount", "--pid", "--", "env", path, str(program), *map(str, flags)]
+        return [
+            _tool("nsenter"),
+            f"--target={inside}",
+            "--mount",
+            "--pid",
+            "--",
+            "env",
+            path,
+            str(program),
+            *map(str, flags),
+        ]
 
     def _containerd_answers(self) -> bool:
         return self.socket.exists() and self._ctr("version").returncode == 0
@@ -196,7 +206,7 @@ class RealNode:
         done.touch()
 
     def _ctr(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [self.programs["ctr"], "--address", str(self.socket), "--namespace", "k8s.io", *words]
+        argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *words]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
     # The machine -----------------------------------------------------------------------------------------------

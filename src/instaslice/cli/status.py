@@ -1,0 +1,79 @@
+"""`instaslice status`: local clusters and their components."""
+
+import sys
+
+import click
+import msgspec
+
+from instaslice.local import cluster as clusters
+from instaslice.local.cluster import Cluster
+
+EXAMPLES = """\b
+Examples:
+  instaslice status                  every local cluster
+  instaslice status second -o json   one of them, for programs
+"""
+
+
+class Row(msgspec.Struct):
+    name: str
+    kubernetes: str
+    server: str
+    kubeconfig: str
+    nodes: int
+    gpus_per_node: int
+    model: str
+    real_node: bool
+    components: dict[str, bool]
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("name", required=False)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(name: str | None, output: str) -> None:
+    """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
+    rows = [_row(cluster) for cluster in ([Cluster(name)] if name else clusters.every())]
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
+    elif not rows:
+        click.echo("No local cluster. `instaslice up` starts one.")
+    else:
+        _table(rows)
+    if not all(running for row in rows for running in row.components.values()):
+        sys.exit(1)
+
+
+def _row(cluster: Cluster) -> Row:
+    record = cluster.record()
+    spec = record.spec
+    return Row(
+        name=cluster.name,
+        kubernetes=spec.kubernetes,
+        server=cluster.plane().server,
+        kubeconfig=str(cluster.kubeconfig),
+        nodes=spec.nodes,
+        gpus_per_node=spec.gpus,
+        model=spec.model,
+        real_node=spec.real_node,
+        components=cluster.components(),
+    )
+
+
+def _table(rows: list[Row]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(soft_wrap=True)
+    for row in rows:
+        table = Table("COMPONENT", "STATE", box=None, pad_edge=False)
+        for component, running in row.components.items():
+            table.add_row(component, "running" if running else "[red]not running[/red]")
+        real = " and a real one" if row.real_node else ""
+        console.print(f"[bold]{row.name}[/bold]  Kubernetes {row.kubernetes}  {row.server}")
+        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}")
+        console.print(f"export KUBECONFIG={row.kubeconfig}", highlight=False)
+        console.print(table)
+        if not all(row.components.values()):
+            console.print(
+                f"`instaslice up {row.name}` starts what does not run; `instaslice down {row.name}` removes it."
+            )

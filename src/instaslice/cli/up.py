@@ -1,0 +1,69 @@
+"""`instaslice up`: a real Kubernetes on this machine."""
+
+import time
+from pathlib import Path
+
+import click
+
+from instaslice.local import components
+from instaslice.local.binaries import Source
+from instaslice.local.cluster import Cluster, Spec
+
+EXAMPLES = """\b
+Examples:
+  instaslice up                                    one emulated node with two A100-40GB
+  instaslice up --nodes 4 --gpus 8 --model H200    four nodes of eight
+  instaslice up --real-node --nodes 0              a real kubelet with containerd (Linux, root)
+  instaslice up second --port 6443                 another cluster beside the first
+  instaslice up --download                         official binaries instead of a build
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("name", default="default")
+@click.option("--nodes", default=1, show_default=True, help="Emulated GPU nodes.")
+@click.option("--gpus", default=2, show_default=True, help="GPUs on each of them.")
+@click.option("--model", default="A100-40GB", show_default=True, help="What they are.")
+@click.option("--real-node", is_flag=True, help="Add a real kubelet with containerd on this machine.")
+@click.option("--port", default=0, metavar="PORT", help="Port of the API server; a free one if not given.")
+@click.option(
+    "--kubernetes", default=components.KUBERNETES, show_default=True, metavar="VERSION", help="Version of Kubernetes."
+)
+@click.option(
+    "--binaries", type=click.Path(path_type=Path), metavar="DIR", help="Folder to take programs from, before all else."
+)
+@click.option("--download", is_flag=True, help="Fetch official release binaries instead of building them.")
+@click.option("--download-from", metavar="URL", help="A mirror that has the same paths.")
+def command(
+    name: str,
+    nodes: int,
+    gpus: int,
+    model: str,
+    real_node: bool,
+    port: int,
+    kubernetes: str,
+    binaries: Path | None,
+    download: bool,
+    download_from: str | None,
+) -> None:
+    """Start a real Kubernetes on this machine: etcd, API server, scheduler, controller-manager, and emulated GPU nodes.
+
+    The first time, its programs are built from pinned Go modules (about eight minutes on two cores) and kept. Repeat
+    it at any time: what runs is left alone, what is missing is started.
+    """
+    began = time.monotonic()
+    cluster = Cluster(name)
+    spec = Spec(nodes=nodes, gpus=gpus, model=model, real_node=real_node, kubernetes=kubernetes)
+    source = Source(kubernetes=kubernetes, folder=binaries, download=download, download_from=download_from)
+    cluster.up(spec, source, port=port, say=lambda text: click.echo(text, err=True))
+    suffix = "" if name == "default" else f" {name}"
+    click.echo(
+        f"""Cluster {name!r} is up after {time.monotonic() - began:.1f} s. Next:
+
+  export KUBECONFIG={cluster.kubeconfig}
+  export PATH={Path(cluster.record().programs["kubectl"]).parent}:$PATH
+  kubectl get nodes
+
+  instaslice status{suffix}
+  instaslice down{suffix}"""
+    )
