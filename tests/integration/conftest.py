@@ -1,22 +1,59 @@
-"""The real cluster that integration tests share. Temporary: `instaslice.local` takes the place of the helper."""
+"""One real cluster for a test run, a namespace for each test. No kubectl: tests talk through `instaslice.kube`."""
 
-import shutil
+import os
+import re
+import tempfile
 import uuid
+from pathlib import Path
 
+import psutil
 import pytest
-import temporary_cluster
 
 from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
+from instaslice.local import cluster as clusters
+from instaslice.local.binaries import Source
+from instaslice.local.cluster import Cluster, Spec
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home():
+    """Clusters of tests lie apart from the user's own. What a killed test run left is removed by the next."""
+    home = Path(tempfile.gettempdir()) / f"instaslice-tests-{os.getuid()}"
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(home)
+    for old in clusters.every():
+        owner = re.match(r"t(\d+)-", old.name)
+        if owner and not psutil.pid_exists(int(owner[1])):
+            old.down()
+    yield home
+    os.environ.pop("XDG_STATE_HOME")
+    if before is not None:
+        os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture
+def new_cluster(state_home):
+    """Makes clusters that are gone after the test: `new_cluster("a")`."""
+    made = []
+
+    def make(name: str) -> Cluster:
+        made.append(Cluster(f"t{os.getpid()}-{name}"))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.down()
 
 
 @pytest.fixture(scope="session")
-def cluster():
-    made = temporary_cluster.start()
-    yield made
-    made.stop()
-    shutil.rmtree(made.folder, ignore_errors=True)
+def cluster(state_home):
+    """The cluster that all tests share: two emulated nodes with two A100-40GB each."""
+    shared = Cluster(f"t{os.getpid()}-shared")
+    shared.up(Spec(nodes=2, gpus=2), Source())
+    yield shared
+    shared.down()
 
 
 @pytest.fixture

@@ -150,17 +150,19 @@ class Cluster:
         for name in ("etcd", "kube-apiserver"):
             self.processes.start(name, commands.pop(name))
         self.processes.wait("kube-apiserver", plane.ready("kube-apiserver"))
+        kwok = commands.pop("kwok")
         for name, argv in commands.items():
             self.processes.start(name, argv)
-        asyncio.run(self._objects(say))
-        for name in commands:
+        asyncio.run(self._fill(kwok, say))
+        for name in (*commands, "kwok"):
             self.processes.wait(name, plane.ready(name))
 
-    async def _objects(self, say: Say) -> None:
-        """What has to be in the API server, and the nodes in it."""
+    async def _fill(self, kwok: list[str], say: Say) -> None:
+        """What has to be in the API server, kwok once it has a role there, and the nodes."""
         spec = self.record().spec
         async with Objects.connect(self.kubeconfig) as objects:
             await objects.roles()
+            self.processes.start("kwok", kwok)
             if spec.real_node:
                 say("starting a real node")
                 await asyncio.to_thread(self.real_node().start, self.processes)

@@ -76,7 +76,7 @@ class Processes:
         found = self._recorded(name)
         if found and name in self.WRAPPED:
             with contextlib.suppress(psutil.NoSuchProcess):
-                return next(iter(found.children()), None)
+                return next(iter(found.children()), found)
         return found
 
     def _recorded(self, name: str) -> psutil.Process | None:

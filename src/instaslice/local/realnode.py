@@ -90,9 +90,10 @@ class RealNode:
         self._write_files()
         self._make_bridge()
         _make_cgroup(self.cgroup)
-        processes.start(HOLDER, self._hold())
-        inside = self.home / "inside"
-        processes.wait(HOLDER, inside.exists)
+        if not processes.find(HOLDER):
+            self._inside.unlink(missing_ok=True)
+            processes.start(HOLDER, self._hold())
+        processes.wait(HOLDER, self._inside.exists)
         processes.start("containerd", self._enter(processes, self.programs["containerd"], "--config", self._config))
         processes.wait("containerd", self._containerd_answers)
         self._import_images()
@@ -103,6 +104,11 @@ class RealNode:
     @property
     def _config(self) -> Path:
         return self.home / "containerd.toml"
+
+    @property
+    def _inside(self) -> Path:
+        """Made by the holder when the namespaces are as they should be."""
+        return self.home / "inside"
 
     def _write_files(self) -> None:
         for folder in (*COVERED, "bin", "cni", "cdi", "images", "lib/kubelet", "run/lock"):
@@ -170,9 +176,8 @@ class RealNode:
 
     def _hold(self) -> list[str]:
         """Opens the namespaces, covers the machine's folders, says so, and stays: PID 1 in there, reaping orphans."""
-        (self.home / "inside").unlink(missing_ok=True)
         covers = " && ".join(f"mount --bind '{self.home / folder}' {target}" for folder, target in COVERED.items())
-        script = f"{covers} && : > '{self.home / 'inside'}' || exit 1\nsleep infinity &\nwait"
+        script = f"{covers} && : > '{self._inside}' || exit 1\nsleep infinity &\nwait"
         isolate = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
         return [_tool("unshare"), *isolate, "/bin/sh", "-c", script]
 

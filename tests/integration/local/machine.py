@@ -1,0 +1,35 @@
+"""What a cluster could leave on a machine: processes, mounts, links, cgroups, namespaces, folders."""
+
+import contextlib
+import os
+from pathlib import Path
+
+import psutil
+
+from instaslice.local.process import MARK
+
+FIXED = ("/var/lib/kubelet", "/var/lib/cni", "/etc/cni", "/run/containerd", "/run/netns", "/var/log/pods")
+"""Where a kubelet or a container runtime would leave things if it were not kept apart."""
+
+
+def snapshot() -> dict[str, set[str]]:
+    """Everything of that kind on this machine, to be compared before and after."""
+    return {
+        "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
+        "links": {entry.name for entry in Path("/sys/class/net").iterdir()},
+        "cgroups": {path for path, _, _ in os.walk("/sys/fs/cgroup")},
+        "folders": {path for path in FIXED if Path(path).exists()},
+    }
+
+
+def processes_of(*roots: Path) -> list[str]:
+    """Processes that carry the mark of one of these clusters or run a program with its path on the command line."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            words = " ".join(process.cmdline())
+            if any(process.environ().get(MARK) == str(root) or str(root) in words for root in roots):
+                found.append(f"{process.pid} {words}")
+    return found

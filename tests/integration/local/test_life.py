@@ -1,0 +1,109 @@
+"""A cluster from up to down, with everything killed on the way."""
+
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+from machine import processes_of, snapshot
+
+from instaslice.kube.client import Client, Selector
+from instaslice.kube.core import NAMESPACES, NODES, Namespace
+from instaslice.kube.meta import ObjectMeta
+from instaslice.local import nodes
+
+PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
+
+
+def up(cluster, **spec) -> None:
+    """In a process of its own, as a user does it: the processes of a cluster are not ours to wait for."""
+    words = [word for key, value in spec.items() for word in (f"--{key}", str(value))]
+    done = subprocess.run(
+        [sys.executable, "-m", "instaslice.cli", "up", cluster.name, *words],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def kill_everything(cluster) -> None:
+    for process in cluster.processes.strays():
+        process.kill()
+    psutil.wait_procs(cluster.processes.strays(), timeout=10)
+
+
+async def names(cluster, resource, labels=""):
+    async with await Client.connect(cluster.kubeconfig) as client:
+        return {each.metadata.name for each in await client.list(resource, Selector(labels=labels))}
+
+
+async def test_up_after_everything_was_killed_has_everything_again(new_cluster):
+    cluster = new_cluster("killed")
+    up(cluster, nodes=1)
+    async with await Client.connect(cluster.kubeconfig) as client:
+        await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="kept")))
+    kill_everything(cluster)
+    assert not any(cluster.components().values())
+
+    up(cluster, nodes=1)
+
+    assert all(cluster.components().values())
+    assert "kept" in await names(cluster, NAMESPACES)
+
+
+async def test_up_again_changes_the_number_of_nodes_and_restarts_nothing(new_cluster):
+    cluster = new_cluster("grown")
+    up(cluster, nodes=1)
+    before = {name: cluster.processes.find(name).pid for name in PLANE}
+    up(cluster, nodes=3)
+    assert await names(cluster, NODES, nodes.EMULATED) == {"gpu-0", "gpu-1", "gpu-2"}
+    up(cluster, nodes=0)
+    assert await names(cluster, NODES) == set()
+    assert {name: cluster.processes.find(name).pid for name in PLANE} == before
+
+
+async def test_two_clusters_live_side_by_side(cluster, new_cluster):
+    other = new_cluster("other")
+    up(other, nodes=1)
+    async with await Client.connect(other.kubeconfig) as client:
+        await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="only-there")))
+    assert "only-there" not in await names(cluster, NAMESPACES)
+    assert not set(other.record().ports.values()) & set(cluster.record().ports.values())
+    other.down()
+    assert all(cluster.components().values())
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["while it runs", "after all of it was killed"])
+async def test_down_leaves_nothing(new_cluster, killed):
+    before = snapshot()
+    cluster = new_cluster("gone")
+    up(cluster, nodes=1)
+    if killed:
+        kill_everything(cluster)
+    assert cluster.down()
+    assert processes_of(cluster.layout.root) == []
+    assert snapshot() == before
+    assert not cluster.layout.root.exists()
+    assert not cluster.down()
+
+
+@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok"])
+async def test_up_killed_on_the_way_is_finished_by_the_next(new_cluster, after):
+    """SIGKILL at the moment a component has been started; then down leaves nothing, or up makes it whole."""
+    cluster = new_cluster("cut")
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "instaslice.cli", "up", cluster.name],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    while after not in cluster.components() and begun.poll() is None:
+        pass
+    begun.send_signal(signal.SIGKILL)
+    begun.wait()
+    if after == "kube-scheduler":
+        cluster.down()
+        assert processes_of(cluster.layout.root) == []
+    up(cluster, nodes=1)
+    assert all(cluster.components().values())
+    assert set(cluster.components()) == set(PLANE)
