@@ -16,6 +16,7 @@ from instaslice.errors import InstasliceError
 COMMANDS: Mapping[str, str] = {
     "up": "Start a real Kubernetes on this machine, with emulated GPU nodes.",
     "down": "Stop a local cluster and remove all it left on this machine.",
+    "fetch": "Build or download what a local cluster needs, and start nothing.",
     "status": "Show local clusters and whether their components run.",
 }
 """Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""

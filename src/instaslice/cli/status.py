@@ -1,5 +1,6 @@
 """`instaslice status`: local clusters and their components."""
 
+import asyncio
 import sys
 
 import click
@@ -25,6 +26,8 @@ class Row(msgspec.Struct):
     model: str
     real_node: bool
     components: dict[str, bool]
+    nodes_ready: int | None = None
+    """None while the API server does not run."""
 
 
 @click.command(epilog=EXAMPLES)
@@ -56,6 +59,7 @@ def _row(cluster: Cluster) -> Row:
         model=spec.model,
         real_node=spec.real_node,
         components=cluster.components(),
+        nodes_ready=asyncio.run(cluster.count_ready()) if cluster.processes.find("kube-apiserver") else None,
     )
 
 
@@ -69,8 +73,9 @@ def _table(rows: list[Row]) -> None:
         for component, running in row.components.items():
             table.add_row(component, "running" if running else "[red]not running[/red]")
         real = " and a real one" if row.real_node else ""
+        ready = "" if row.nodes_ready is None else f", {row.nodes_ready} ready"
         console.print(f"[bold]{row.name}[/bold]  Kubernetes {row.kubernetes}  {row.server}")
-        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}")
+        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}{ready}")
         console.print(f"export KUBECONFIG={row.kubeconfig}", highlight=False)
         console.print(table)
         if not all(row.components.values()):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from instaslice.local import components
+from instaslice.cli.sourcing import source_options
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec
 
@@ -25,26 +25,11 @@ Examples:
 @click.option("--gpus", default=2, show_default=True, help="GPUs on each of them.")
 @click.option("--model", default="A100-40GB", show_default=True, help="What they are.")
 @click.option("--real-node", is_flag=True, help="Add a real kubelet with containerd on this machine.")
+@click.option("--kueue", is_flag=True, help="Add Kueue.")
 @click.option("--port", default=0, metavar="PORT", help="Port of the API server; a free one if not given.")
-@click.option(
-    "--kubernetes", default=components.KUBERNETES, show_default=True, metavar="VERSION", help="Version of Kubernetes."
-)
-@click.option(
-    "--binaries", type=click.Path(path_type=Path), metavar="DIR", help="Folder to take programs from, before all else."
-)
-@click.option("--download", is_flag=True, help="Fetch official release binaries instead of building them.")
-@click.option("--download-from", metavar="URL", help="A mirror that has the same paths.")
+@source_options
 def command(
-    name: str,
-    nodes: int,
-    gpus: int,
-    model: str,
-    real_node: bool,
-    port: int,
-    kubernetes: str,
-    binaries: Path | None,
-    download: bool,
-    download_from: str | None,
+    name: str, nodes: int, gpus: int, model: str, real_node: bool, kueue: bool, port: int, source: Source
 ) -> None:
     """Start a real Kubernetes on this machine: etcd, API server, scheduler, controller-manager, and emulated GPU nodes.
 
@@ -53,8 +38,7 @@ def command(
     """
     began = time.monotonic()
     cluster = Cluster(name)
-    spec = Spec(nodes=nodes, gpus=gpus, model=model, real_node=real_node, kubernetes=kubernetes)
-    source = Source(kubernetes=kubernetes, folder=binaries, download=download, download_from=download_from)
+    spec = Spec(nodes=nodes, gpus=gpus, model=model, real_node=real_node, kueue=kueue, kubernetes=source.kubernetes)
     cluster.up(spec, source, port=port, say=lambda text: click.echo(text, err=True))
     suffix = "" if name == "default" else f" {name}"
     click.echo(

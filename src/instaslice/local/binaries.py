@@ -28,6 +28,11 @@ NODE = (
 KUEUE = ("kueue",)
 
 
+def needed(*, real_node: bool, kueue: bool) -> list[str]:
+    """The programs of a cluster with these parts, and no others."""
+    return [*PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ())]
+
+
 @dataclass(frozen=True)
 class Source:
     """How the user wants programs to be found."""

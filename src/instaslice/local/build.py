@@ -63,6 +63,7 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
         "GOTOOLCHAIN": "local",
+        "GOROOT": "",  # one that was set for another Go than the one that was found
         "GOWORK": "off",
         # The compiler trades memory for time: a tenth of the build on two cores.
         "GOGC": os.environ.get("GOGC", "400"),

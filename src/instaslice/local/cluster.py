@@ -32,6 +32,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     gpus: int = 2
     model: str = "A100-40GB"
     real_node: bool = False
+    kueue: bool = False
     kubernetes: str = components.KUBERNETES
 
     def __post_init__(self) -> None:
@@ -90,13 +91,12 @@ class Cluster:
 
         Raises an InstasliceError in one line; what this call started is then stopped again.
         """
-        names = [*binaries.PLANE, *(binaries.NODE if spec.real_node else ())]
         with self.layout.locked():
             if self.exists and (before := self.record().spec.kubernetes) != spec.kubernetes:
                 raise BadInput(f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` first")
             if port and not (self.exists and self.record().ports["kube-apiserver"] == port):
                 ports.require(port)
-            programs = binaries.locate(names, source)
+            programs = binaries.locate(binaries.needed(real_node=spec.real_node, kueue=spec.kueue), source)
             with self._undone_on_failure():
                 self._write(spec, programs, port)
                 self._start(say)
@@ -234,6 +234,11 @@ class Cluster:
     def components(self) -> dict[str, bool]:
         """Component → whether it runs."""
         return {name: self.processes.find(name) is not None for name in self.processes.names()}
+
+    async def count_ready(self) -> int:
+        """How many nodes are ready, by the API server's word. Raises KubeError."""
+        async with Objects.connect(self.kubeconfig) as objects:
+            return sum(node.ready for node in await objects.nodes())
 
 
 def every() -> list[Cluster]:

@@ -53,7 +53,9 @@ def _from_pypi(at_least: tuple[int, ...], tried: str) -> Path:
 
 
 def _command(home: Path) -> Path | None:
-    return next((found for found in home.glob("**/bin/go") if os.access(found, os.X_OK)), None)
+    # Beside it lies a wrapper that pip wrote for the folder it was unpacked in, not for this one.
+    go = home / "go" / "bin" / "go"
+    return go if os.access(go, os.X_OK) else None
 
 
 def _install(target: Path, tried: str) -> None:

@@ -102,9 +102,12 @@ class Objects:
         await self._apply(ROLES, {"metadata": {"name": name}, "rules": KWOK_RULES})
         await self._apply(BINDINGS, {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
 
+    async def nodes(self, labels: str = "") -> list[Node]:
+        return await self.client.list(NODES, Selector(labels=labels))
+
     async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
         """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
-        present = await self.client.list(NODES, Selector(labels=nodes.EMULATED))
+        present = await self.nodes(nodes.EMULATED)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
             await self._delete(surplus)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]

@@ -1,0 +1,43 @@
+"""The options that say where the programs of a local cluster come from: the same for every command that needs them."""
+
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import click
+
+from instaslice.local import components
+from instaslice.local.binaries import Source
+
+OPTIONS = (
+    click.option(
+        "--kubernetes",
+        default=components.KUBERNETES,
+        show_default=True,
+        metavar="VERSION",
+        help="Version of Kubernetes.",
+    ),
+    click.option(
+        "--binaries",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="Folder to take programs from before all else (then KUBEBUILDER_ASSETS, then the cache).",
+    ),
+    click.option("--download", is_flag=True, help="Fetch official release binaries instead of building them."),
+    click.option("--download-from", metavar="URL", help="A mirror that has the same paths."),
+)
+
+
+def source_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options; the command gets them as one `source`."""
+
+    @wraps(command)
+    def gathered(
+        *, kubernetes: str, binaries: Path | None, download: bool, download_from: str | None, **others: Any
+    ) -> None:
+        command(source=Source(kubernetes, binaries, download, download_from), **others)
+
+    for option in reversed(OPTIONS):
+        gathered = option(gathered)
+    return gathered
