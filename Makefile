@@ -14,7 +14,19 @@ $(READY): requirements.txt pyproject.toml
 	@scripts/make_venv $(PYTHON) $(VENV)
 	@touch $@
 
-test: setup ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
+programs: setup ## Build what tests and demo start (about 10 minutes the first time, then nothing)
+	@$(BIN)/instaslice fetch --real-node --kueue
+
+demo: setup ## Show the main job on a real Kubernetes with emulated GPUs
+	@$(BIN)/instaslice demo
+
+up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
+	@$(BIN)/instaslice up $(ARGS)
+
+down: setup ## Remove it (ARGS=NAME for another than the default)
+	@$(BIN)/instaslice down $(ARGS)
+
+test: setup programs ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
 	$(BIN)/pytest
 	@scripts/test_other_python
 
@@ -39,4 +51,9 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt src/instaslice/local/modules
 
-.PHONY: help setup test unit check fmt generate verify
+bench: bench-up ## Every benchmark
+
+bench-up: setup ## How long a warm `instaslice up` takes
+	@$(BIN)/python bench/up.py
+
+.PHONY: help setup programs demo up down test unit check fmt generate verify bench bench-up

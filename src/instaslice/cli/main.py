@@ -14,6 +14,7 @@ from instaslice import __version__
 from instaslice.errors import InstasliceError
 
 COMMANDS: Mapping[str, str] = {
+    "demo": "Show the main job on a cluster that comes and goes with it.",
     "up": "Start a real Kubernetes on this machine, with emulated GPU nodes.",
     "down": "Stop a local cluster and remove all it left on this machine.",
     "fetch": "Build or download what a local cluster needs, and start nothing.",

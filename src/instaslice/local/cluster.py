@@ -171,6 +171,7 @@ class Cluster:
             expected += [realnode.NAME] if spec.real_node else []
             say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")
             await objects.nodes_ready(expected)
+            await objects.takes_pods()
 
     def plane(self) -> Plane:
         record = self.record()

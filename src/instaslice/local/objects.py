@@ -2,26 +2,28 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import NotFound
-from instaslice.kube.meta import Key, ObjectMeta, Part
+from instaslice.kube.meta import Key, Object, ObjectMeta, Part
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
 from instaslice.local import nodes
 from instaslice.local.errors import NotStarted
 from instaslice.local.plane import CLIENTS
 
+T = TypeVar("T", bound=Object)
+
 MANAGER = "instaslice-local"
 PATIENCE = 120.0
-"""Seconds for all nodes to become ready."""
+"""Seconds for all nodes to become ready, and for anything else we wait for."""
 AT_ONCE = 20
 """Nodes that are created side by side."""
 
@@ -63,6 +65,7 @@ class Bare(Part, frozen=True):
     metadata: ObjectMeta
 
 
+ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
 NODES = Resource(Node, "Node", "nodes", namespaced=False)
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=False)
@@ -124,22 +127,40 @@ class Objects:
 
     async def nodes_ready(self, names: Iterable[str]) -> None:
         """Return once every node named is ready. Raises NotStarted with those that are not."""
-        cache: Cache[Node] = Cache()
+        wanted = set(names)
+
+        def missing(cache: Cache[Node]) -> list[str]:
+            return sorted(wanted - {each.metadata.name for each in cache if each.ready})
+
+        await self._until("not ready: node", NODES, Selector(), missing)
+
+    async def takes_pods(self) -> None:
+        """Return once pods can be made in the namespace `default`: the controller-manager gives it its account."""
+
+        def missing(cache: Cache[Bare]) -> list[str]:
+            return [] if len(cache) else ["default"]
+
+        selector = Selector(namespace="default", fields="metadata.name=default")
+        await self._until("not there: service account", ACCOUNTS, selector, missing)
+
+    async def _until(
+        self, what: str, resource: Resource[T], selector: Selector, missing: Callable[[Cache[T]], list[str]]
+    ) -> None:
+        """Watch until nothing is missing. Raises NotStarted with what still is."""
+        cache: Cache[T] = Cache()
         changed = asyncio.Event()
         cache.on_change(lambda _old, _new: changed.set())
-        reflector = Reflector(self.client, NODES, cache, clock=SystemClock(), rng=random.Random())
+        clock = SystemClock()
+        reflector = Reflector(self.client, resource, cache, clock=clock, rng=random.Random(), selector=selector)
         watching = asyncio.create_task(reflector.run())
-        waiting = set(names)
         try:
             async with asyncio.timeout(PATIENCE):
-                while waiting:
-                    waiting -= {each.metadata.name for each in cache if each.ready}
-                    if waiting:
-                        await changed.wait()
-                        changed.clear()
+                while missing(cache):
+                    await changed.wait()
+                    changed.clear()
         except TimeoutError:
-            some = ", ".join(sorted(waiting)[:5])
-            raise NotStarted(f"after {PATIENCE:.0f} s {len(waiting)} nodes are not ready: {some}") from None
+            left = missing(cache)
+            raise NotStarted(f"after {PATIENCE:.0f} s {what} {', '.join(left[:5])} ({len(left)} in all)") from None
         finally:
             watching.cancel()
 

@@ -33,7 +33,7 @@ class Running(msgspec.Struct, frozen=True):
         with contextlib.suppress(psutil.NoSuchProcess):
             found = psutil.Process(self.pid)
             # /proc counts in clock ticks: two readings of one process may differ by one.
-            if abs(found.create_time() - self.started) < 1 and found.status() != psutil.STATUS_ZOMBIE:
+            if abs(found.create_time() - self.started) < 1 and _alive(found):
                 return found
         return None
 
@@ -108,9 +108,9 @@ class Processes:
         mine, found = str(self.layout.root), []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.environ().get(MARK) == mine and process.status() != psutil.STATUS_ZOMBIE:
+                if process.pid != os.getpid() and process.environ().get(MARK) == mine and _alive(process):
                     found.append(process)
-        return [process for process in found if process.pid != os.getpid()]
+        return found
 
     def wait(self, name: str, ready: Callable[[], bool], *, seconds: float = 60) -> None:
         """Until `ready()`. Raises NotStarted with the end of the log when the component ends or takes too long."""
@@ -147,4 +147,15 @@ def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
-    psutil.wait_procs(processes, timeout=10)
+    deadline = time.monotonic() + 10
+    while any(map(_alive, processes)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _alive(process: psutil.Process) -> bool:
+    """A zombie is gone: it holds nothing, and when its parent buries it is not ours to wait for."""
+    with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
+        if process.ppid() == os.getpid():
+            os.waitpid(process.pid, os.WNOHANG)
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
