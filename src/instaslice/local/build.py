@@ -53,21 +53,15 @@ def build(
             with show(title) as progress:
                 _compile(go, source, module, missing, Path(scratch), progress)
             target.mkdir(exist_ok=True)
+            # The files before the programs: who finds the program finds all.
+            if module.files:
+                _copy(_module_directory(go, source, module), module.files, target)
             for name in missing:
                 (Path(scratch) / name).replace(target / name)
 
 
 def _compile(go: Path, source: Path, module: Module, commands: list[str], scratch: Path, progress: Progress) -> None:
-    env = {
-        **os.environ,
-        "CGO_ENABLED": "0",
-        "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
-        "GOTOOLCHAIN": "local",
-        "GOROOT": "",  # one that was set for another Go than the one that was found
-        "GOWORK": "off",
-        # The compiler trades memory for time: a tenth of the build on two cores.
-        "GOGC": os.environ.get("GOGC", "400"),
-    }
+    env = _environment()
     told = subprocess.run([go, "env", "GOCACHE"], cwd=source, env=env, capture_output=True, text=True, check=True)
     go_cache = Path(told.stdout.strip())
     go_cache.mkdir(parents=True, exist_ok=True)
@@ -111,6 +105,37 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
         compiler.wait()
     if code:
         raise _failure(module, list(said))
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOROOT": "",  # one that was set for another Go than the one that was found
+        "GOWORK": "off",
+        # The compiler trades memory for time: a tenth of the build on two cores.
+        "GOGC": os.environ.get("GOGC", "400"),
+    }
+
+
+def _module_directory(go: Path, source: Path, module: Module) -> Path:
+    """Where Go unpacked the module."""
+    argv = [str(go), "list", "-m", "-f", "{{.Dir}}", module.path]
+    told = subprocess.run(argv, cwd=source, env=_environment(), capture_output=True, text=True, check=True)
+    return Path(told.stdout.strip())
+
+
+def _copy(source: Path, files: Sequence[str], target: Path) -> None:
+    """Contents only: Go's own copies are read-only, folders too."""
+    for file in files:
+        place = source / file
+        for each in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            if each.is_file():
+                copy = target / each.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(each, copy)
 
 
 def _failure(module: Module, lines: list[str]) -> NotAvailable:

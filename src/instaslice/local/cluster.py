@@ -15,7 +15,7 @@ import msgspec
 
 from instaslice.errors import BadInput
 from instaslice.geometry import models
-from instaslice.local import binaries, components, layout, nodes, ports, realnode
+from instaslice.local import binaries, components, kueue, layout, nodes, ports, realnode
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
 from instaslice.local.objects import Objects
@@ -130,7 +130,7 @@ class Cluster:
 
     def _ports(self, asked: int) -> dict[str, int]:
         """Those of the record while something runs on them or nobody else took them, otherwise new ones."""
-        if self.exists:
+        if self.exists and self.record().ports.keys() == set(PORTS):
             old = self.record().ports
             mine = any(self.processes.find(name) for name in self.processes.names())
             if mine or all(ports.free(each) for each in old.values()):
@@ -172,6 +172,9 @@ class Cluster:
             say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")
             await objects.nodes_ready(expected)
             await objects.takes_pods()
+            if spec.kueue:
+                say("starting Kueue")
+                await kueue.install(objects, self.plane(), self.processes)
 
     def plane(self) -> Plane:
         record = self.record()
@@ -197,6 +200,9 @@ class Cluster:
             self.real_node().start(self.processes)
             return
         plane = self.plane()
+        if component == kueue.NAME:
+            kueue.start(plane, self.processes)
+            return
         self.processes.start(component, plane.commands()[component])
         self.processes.wait(component, plane.ready(component))
 

@@ -26,6 +26,8 @@ class Module:
     """Binary name → package, relative to the module (`""` for its root)."""
     stamp: dict[str, str] = field(default_factory=dict, hash=False)
     """Linker variables that carry the version (`-X key=value`)."""
+    files: tuple[str, ...] = ()
+    """Files and folders of the module that are kept beside its programs."""
     staged: bool = False
     """Kubernetes: its staging modules are required at v0.0.0 and need a `replace` each."""
 
@@ -93,7 +95,17 @@ CNI = Module(
         "host-local": "plugins/ipam/host-local",
     },
 )
-KUEUE = Module("kueue", "sigs.k8s.io/kueue", "0.18.4", {"kueue": "cmd/kueue"})
+KUEUE = Module(
+    "kueue",
+    "sigs.k8s.io/kueue",
+    "0.18.4",
+    {"kueue": "cmd/kueue"},
+    {"sigs.k8s.io/kueue/pkg/version.GitVersion": "v0.18.4"},
+    files=tuple(
+        f"config/components/{part}"
+        for part in ("crd/bases", "crd/kustomization.yaml", "rbac/role.yaml", "webhook/manifests.yaml")
+    ),
+)
 
 
 @cache

@@ -72,15 +72,16 @@ ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=Fal
 BINDINGS = Resource(Bare, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
 
 
-def _rule(group: str, resources: str, verbs: str) -> dict[str, list[str]]:
+def rule(group: str, resources: str, verbs: str) -> dict[str, list[str]]:
+    """One rule of a role; resources and verbs are words with spaces between them."""
     return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
 
 
 KWOK_RULES = [
-    _rule("", "nodes pods", "get list watch patch update delete"),
-    _rule("", "nodes/status pods/status", "patch update"),
-    _rule("", "events", "create patch update"),
-    _rule("coordination.k8s.io", "leases", "get list watch create patch update"),
+    rule("", "nodes pods", "get list watch patch update delete"),
+    rule("", "nodes/status pods/status", "patch update"),
+    rule("", "events", "create patch update"),
+    rule("coordination.k8s.io", "leases", "get list watch create patch update"),
 ]
 
 
@@ -102,8 +103,8 @@ class Objects:
         name, user = "instaslice:kwok", CLIENTS["kwok"][0]
         subject = {"kind": "User", "apiGroup": RBAC, "name": user}
         role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-        await self._apply(ROLES, {"metadata": {"name": name}, "rules": KWOK_RULES})
-        await self._apply(BINDINGS, {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
+        await self.apply(ROLES, {"metadata": {"name": name}, "rules": KWOK_RULES})
+        await self.apply(BINDINGS, {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
 
     async def nodes(self, labels: str = "") -> list[Node]:
         return await self.client.list(NODES, Selector(labels=labels))
@@ -118,7 +119,7 @@ class Objects:
 
         async def make(node: dict[str, Any]) -> None:
             async with gate:
-                await self._apply(NODES, {"metadata": node["metadata"]})
+                await self.apply(NODES, {"metadata": node["metadata"]})
                 await self.client.apply(NODES, node, manager=MANAGER, force=True, subresource="status")
 
         async with asyncio.TaskGroup() as group:
@@ -132,7 +133,7 @@ class Objects:
         def missing(cache: Cache[Node]) -> list[str]:
             return sorted(wanted - {each.metadata.name for each in cache if each.ready})
 
-        await self._until("not ready: node", NODES, Selector(), missing)
+        await self.until("not ready: node", NODES, Selector(), missing)
 
     async def takes_pods(self) -> None:
         """Return once pods can be made in the namespace `default`: the controller-manager gives it its account."""
@@ -141,9 +142,9 @@ class Objects:
             return [] if len(cache) else ["default"]
 
         selector = Selector(namespace="default", fields="metadata.name=default")
-        await self._until("not there: service account", ACCOUNTS, selector, missing)
+        await self.until("not there: service account", ACCOUNTS, selector, missing)
 
-    async def _until(
+    async def until(
         self, what: str, resource: Resource[T], selector: Selector, missing: Callable[[Cache[T]], list[str]]
     ) -> None:
         """Watch until nothing is missing. Raises NotStarted with what still is."""
@@ -164,7 +165,8 @@ class Objects:
         finally:
             watching.cancel()
 
-    async def _apply(self, resource: Resource[Any], body: dict[str, Any]) -> None:
+    async def apply(self, resource: Resource[Any], body: dict[str, Any]) -> None:
+        """Make it so: ours outright, whatever was there."""
         await self.client.apply(resource, body, manager=MANAGER, force=True)
 
     async def _delete(self, node: str) -> None:

@@ -14,14 +14,25 @@ from instaslice.local.pki import Authority, Pair
 
 SERVICE_RANGE = "10.96.0.0/16"
 
-PORTS = ("kube-apiserver", "etcd", "etcd-peer", "kube-scheduler", "kube-controller-manager", "kwok", "kubelet")
-"""What a cluster reserves a port for; one list, so that adding a real node later finds its port waiting."""
+PORTS = (
+    "kube-apiserver",
+    "etcd",
+    "etcd-peer",
+    "kube-scheduler",
+    "kube-controller-manager",
+    "kwok",
+    "kubelet",
+    "kueue",
+    "kueue-health",
+)
+"""What a cluster reserves a port for, whether it has that part or not: one that is added later finds its port."""
 
 CLIENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "admin": ("instaslice-admin", ("system:masters",)),
     "kube-scheduler": ("system:kube-scheduler", ()),
     "kube-controller-manager": ("system:kube-controller-manager", ()),
     "kwok": ("instaslice:kwok", ()),
+    "kueue": ("instaslice:kueue", ()),
 }
 """Certificate → the user and groups that RBAC sees."""
 

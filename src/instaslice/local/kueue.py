@@ -1,0 +1,175 @@
+"""Kueue beside the control plane: `instaslice up --kueue`.
+
+It runs as a process of this machine, not as a pod, so its webhooks are addresses on loopback; everything else is
+Kueue's own manifests, which come with its module. Jobs, plain pods, Deployments and StatefulSets are its business here.
+"""
+
+import base64
+import http.client
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from instaslice.kube.cache import Cache
+from instaslice.kube.client import Selector
+from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.resource import Resource
+from instaslice.local.errors import NotAvailable
+from instaslice.local.objects import BINDINGS, RBAC, ROLES, Bare, Condition, Objects, rule
+from instaslice.local.plane import Plane
+from instaslice.local.process import Processes
+
+NAME = "kueue"
+NAMESPACE = "kueue-system"
+ROLE = "instaslice:kueue"
+FRAMEWORKS = ("batch/job", "pod", "deployment", "statefulset")
+
+
+class DefinitionStatus(Part, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class Definition(Part, frozen=True):
+    """A custom resource definition, as far as one waits for it."""
+
+    metadata: ObjectMeta
+    status: DefinitionStatus = DefinitionStatus()
+
+    @property
+    def established(self) -> bool:
+        return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
+
+
+DEFINITIONS = Resource(
+    Definition, "CustomResourceDefinition", "customresourcedefinitions", group="apiextensions.k8s.io", namespaced=False
+)
+NAMESPACES = Resource(Bare, "Namespace", "namespaces", namespaced=False)
+OWN_ROLES = Resource(Bare, "Role", "roles", group=RBAC)
+OWN_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
+HOOKS = {
+    kind: Resource(Bare, kind, f"{kind.lower()}s", group="admissionregistration.k8s.io", namespaced=False)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+
+
+async def install(objects: Objects, plane: Plane, processes: Processes) -> None:
+    """Definitions, then the process, then the webhooks: no pod is ever sent to a webhook that nobody serves yet."""
+    await objects.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}})
+    await _allow(objects, _documents(plane, "rbac/role.yaml"))
+    definitions = _documents(plane, "crd/bases")
+    patched = str(_documents(plane, "crd/kustomization.yaml")[0]["patches"])
+    for document in definitions:
+        # Kueue converts the kinds whose patch its own kustomization names; the others mean the same in all versions.
+        converted = f"webhook_in_{document['spec']['names']['plural']}.yaml" in patched
+        await objects.apply(DEFINITIONS, _with_conversion(document, plane) if converted else document)
+    wanted = {document["metadata"]["name"] for document in definitions}
+
+    def missing(cache: Cache[Definition]) -> list[str]:
+        return sorted(wanted - {each.metadata.name for each in cache if each.established})
+
+    await objects.until("not established: definition", DEFINITIONS, Selector(), missing)
+    start(plane, processes)
+    for document in _documents(plane, "webhook/manifests.yaml"):
+        hooks = [_on_loopback(hook, plane) for hook in document["webhooks"]]
+        named = {"metadata": {"name": f"kueue-{document['metadata']['name']}"}, "webhooks": hooks}
+        await objects.apply(HOOKS[document["kind"]], named)
+
+
+async def _allow(objects: Objects, documents: list[dict[str, Any]]) -> None:
+    """Kueue's own role for the cluster, and what it reads in its own namespace."""
+    rules = [given for each in documents if each["kind"] == "ClusterRole" for given in each["rules"]]
+    user = {"kind": "User", "apiGroup": RBAC, "name": ROLE}
+    inside = {"name": ROLE, "namespace": NAMESPACE}
+    await objects.apply(ROLES, {"metadata": {"name": ROLE}, "rules": rules})
+    await objects.apply(OWN_ROLES, {"metadata": inside, "rules": [rule("", "secrets", "get list watch update")]})
+    for bindings, kind, metadata in ((BINDINGS, "ClusterRole", {"name": ROLE}), (OWN_BINDINGS, "Role", inside)):
+        role = {"apiGroup": RBAC, "kind": kind, "name": ROLE}
+        await objects.apply(bindings, {"metadata": metadata, "subjects": [user], "roleRef": role})
+
+
+def start(plane: Plane, processes: Processes) -> None:
+    """Start the process and wait until it serves."""
+    etc = plane.layout.root / "kueue"
+    certificates = etc / "kueue" / "metrics" / "certs"
+    certificates.mkdir(parents=True, exist_ok=True)
+    pair = plane.pair(NAME)
+    for file, source in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        shutil.copyfile(source, certificates / file)
+    config = etc / "config.yaml"
+    config.write_text(yaml.safe_dump(_config(plane, certificates), sort_keys=False))
+    flags = [f"--config={config}", "--feature-gates=VisibilityOnDemand=false"]
+    argv = [*_with_own_etc(etc), str(plane.programs[NAME]), *flags]
+    processes.start(NAME, argv, env={"KUBECONFIG": str(plane.kubeconfig(NAME))})
+    processes.wait(NAME, _ready(plane))
+
+
+def _with_own_etc(etc: Path) -> list[str]:
+    """Kueue reads one certificate from a fixed place below /etc. It gets an /etc of its own, in a mount namespace that
+    ends with it; what else is in the machine's it does not need on loopback."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        raise NotAvailable("--kueue needs the command unshare (Linux, util-linux)")
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    return [unshare, "--mount", *as_root, "--", "/bin/sh", "-c", f"mount --bind '{etc}' /etc && exec \"$@\"", "sh"]
+
+
+def _config(plane: Plane, certificates: Path) -> dict[str, Any]:
+    return {
+        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
+        "kind": "Configuration",
+        "namespace": NAMESPACE,
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{plane.ports['kueue-health']}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": plane.ports[NAME], "certDir": str(certificates)},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+        "clientConnection": {"qps": 1000, "burst": 2000},
+        "integrations": {"frameworks": list(FRAMEWORKS)},
+    }
+
+
+def _ready(plane: Plane) -> Callable[[], bool]:
+    def answers() -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", plane.ports["kueue-health"], timeout=5)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == http.HTTPStatus.OK
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    return answers
+
+
+def _documents(plane: Plane, below: str) -> list[dict[str, Any]]:
+    """Kueue's own manifests, which the build put beside the program."""
+    place = Path(plane.programs[NAME]).parent / "config" / "components" / below
+    if not place.exists():
+        raise NotAvailable(f"{place} is not there: give Kueue's manifests with its program, or let it be built")
+    files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
+    return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
+
+
+def _on_loopback(hook: dict[str, Any], plane: Plane) -> dict[str, Any]:
+    path = hook["clientConfig"]["service"]["path"]
+    apart = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
+    return {
+        **hook,
+        "clientConfig": _client(plane, path),
+        "namespaceSelector": {"matchExpressions": [apart]},
+    }
+
+
+def _with_conversion(definition: dict[str, Any], plane: Plane) -> dict[str, Any]:
+    webhook = {"clientConfig": _client(plane, "/convert"), "conversionReviewVersions": ["v1"]}
+    return {**definition, "spec": {**definition["spec"], "conversion": {"strategy": "Webhook", "webhook": webhook}}}
+
+
+def _client(plane: Plane, path: str) -> dict[str, str]:
+    bundle = base64.b64encode(plane.authority.read_bytes()).decode()
+    return {"url": f"https://127.0.0.1:{plane.ports[NAME]}{path}", "caBundle": bundle}
