@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from instaslice.placement.demands import Demand, Grant, Plan, Share
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.grants import share_grant, spot_grant
+from instaslice.placement.moves import Rearrangement
 from instaslice.placement.policy import Policy
 from instaslice.placement.refusals import Refusal
 from instaslice.placement.together import on_one_node
@@ -51,6 +52,12 @@ class Placer:
         """Give back what was held. Raises NotHeld at the first grant that is not."""
         for grant in grants:
             self.fleet.give_back(grant)
+
+    def rearrange(self, found: Rearrangement) -> None:
+        """Make the moves and hold the plan that they make room for. Raises NotFree or NotHeld where it is stale."""
+        self.release(move.old for move in found.moves)
+        self.commit(found.plan)
+        self.commit(Plan(tuple(move.new for move in found.moves)))
 
     def _one(self, demand: Demand) -> Grant | None:
         want = demand.wants[0]

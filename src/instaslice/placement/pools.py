@@ -58,6 +58,9 @@ class Pool:
             heappop(heap)
         return heap[0]
 
+    def __len__(self) -> int:
+        return sum(self.counts.values())
+
     def members(self, state: int) -> list[int]:
         """All GPUs in that state, ascending."""
         return sorted({gpu for gpu in self._heaps[state] if self._state_of[gpu] == state})

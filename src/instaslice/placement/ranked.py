@@ -57,6 +57,10 @@ class RankedPolicy(Policy):
         """Make the rankings anew when next asked: the table has changed."""
         self._rankings.clear()
 
+    def placement(self, states: States, state: int, profile: str) -> int | None:
+        ranking = self._ranking(states, profile)
+        return None if ranking is None or ranking.best[state] < 0 else ranking.best[state]
+
     def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
         if admits is not None:
             return next(self.spots(fleet, profile, admits), None)
@@ -64,12 +68,9 @@ class RankedPolicy(Policy):
             ranking = self._ranking(pool.states, profile)
             if ranking is None:
                 continue
-            present = pool.present & ranking.fits
-            if present:
-                for tier in ranking.tiers:
-                    hit = present & tier
-                    if hit:
-                        return _lowest(pool, ranking, hit)
+            spot = best_spot(pool, ranking)
+            if spot is not None:
+                return spot
         return None
 
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
@@ -95,7 +96,12 @@ class RankedPolicy(Policy):
             return made
 
 
-def _lowest(pool: Pool, ranking: Ranking, hit: int) -> Spot:
+def best_spot(pool: Pool, ranking: Ranking) -> Spot | None:
+    """The lowest GPU of the first tier that has one; None where the profile fits none of the pool."""
+    present = pool.present & ranking.fits
+    if not present:
+        return None
+    hit = next(filter(None, map(present.__and__, ranking.tiers)))
     low = hit & -hit
     state = low.bit_length() - 1
     gpu = pool.lowest(state)
