@@ -178,11 +178,17 @@ def main() -> None:
     parser.add_argument("--mixes", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=3, help="job lists for each mix and load")
     parser.add_argument("--mix-seed", type=int, default=HELD_OUT)
+    parser.add_argument("--only", choices=REGIMES, help="play one regime and print each mix")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     started = time.monotonic()
     chosen = mixes(options.mix_seed, options.mixes)
-    tasks = [(regime, n, mix, options.seeds) for n, mix in enumerate(chosen) for regime in REGIMES]
+    tasks = [
+        (regime, n, mix, options.seeds)
+        for n, mix in enumerate(chosen)
+        for regime in REGIMES
+        if options.only in (None, regime)
+    ]
     results = Results()
     with ProcessPoolExecutor(options.processes) as pool:
         for regime, number, scores in pool.map(run, tasks):
@@ -190,7 +196,11 @@ def main() -> None:
     print(
         f"{GPUS} GPUs, {options.mixes} mixes, {options.seeds} job lists each, {VARIANTS_TRIED} tables tried in tuning"
     )
-    report(results)
+    if options.only:
+        for name in results.names(options.only):
+            print(f"  {name:10}", *(f"{score:.4f}" for score in results.by_mix([options.only], name)))
+    else:
+        report(results)
     print(f"took {time.monotonic() - started:.0f} s")
 
 

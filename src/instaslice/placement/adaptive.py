@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from random import Random
 from typing import Final
 
-from instaslice.geometry import States
+from instaslice.geometry import Kinds
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Regime
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe
@@ -29,8 +29,8 @@ class Adaptive(RankedPolicy):
         self._asked = dict(asked or {})
         self._seen = sum(self._asked.values())
         self._mix = dict(self._asked)
-        self._recipes: dict[States, str] = {}
-        self._tables: dict[States, Table] = {}
+        self._recipes: dict[Kinds, str] = {}
+        self._tables: dict[Kinds, Table] = {}
 
     def arrived(self, profile: str) -> None:
         self._asked[profile] = self._asked.get(profile, 0.0) + 1
@@ -46,19 +46,19 @@ class Adaptive(RankedPolicy):
         self.forget()
         if not self._mix:
             return
-        memory = sum(len(pool) * pool.states.slices for pool in fleet.pools)
+        memory = sum(len(pool) * pool.kinds.slices for pool in fleet.pools)
         for pool in fleet.pools:
             # Demand is expected on each kind of GPU in proportion to its memory.
-            part = None if concurrent is None else concurrent * len(pool) * pool.states.slices / memory
+            part = None if concurrent is None else concurrent * len(pool) * pool.kinds.slices / memory
             outlook = Outlook(self._mix, regime, part)
-            self._recipes[pool.states] = best_recipe(pool.model, len(pool), outlook, self._random)
+            self._recipes[pool.kinds] = best_recipe(pool.model, len(pool), outlook, self._random)
 
-    def recipe(self, states: States) -> str:
+    def recipe(self, kinds: Kinds) -> str:
         """The name of the table in use for a geometry."""
-        return self._recipes.get(states, UNINFORMED)
+        return self._recipes.get(kinds, UNINFORMED)
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        worth = self._tables.get(states)
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        worth = self._tables.get(kinds)
         if worth is None:
-            worth = self._tables[states] = RECIPES[self.recipe(states)](states, mix_of(states, self._mix))
-        return Ranking(states, profile, lambda s, t: worth[t] - worth[s], nvidia_order(states.profiles[profile]))
+            worth = self._tables[kinds] = RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._mix))
+        return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], nvidia_order(kinds.profiles[profile]))

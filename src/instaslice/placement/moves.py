@@ -4,7 +4,7 @@ A move ends a slice and makes it anew elsewhere, so it costs somebody a restart:
 that their owner marked as movable. This room only finds the moves; whether to make them is for the controller.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from instaslice.placement.demands import Admits, Demand, Grant, Plan
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.grants import grant_at, spot_grant
 from instaslice.placement.policy import Policy
-from instaslice.placement.pools import Pool, bits
+from instaslice.placement.pools import Pool
 
 Movable = Callable[[Grant], bool]
 Lands = Callable[[Grant], Admits]
@@ -55,8 +55,8 @@ def find(
     if len(demand.wants) != 1 or not isinstance(demand.wants[0], str):
         return None
     profile = demand.wants[0]
-    for pool, state, opening in _openings(fleet, profile, most):
-        for gpu in pool.members(state):
+    for gpus, opening in _openings(fleet, profile, most):
+        for gpu in gpus:
             node = fleet.node_of[gpu].name
             old = [grant_at(fleet, gpu, k) for k in opening.placements]
             if (demand.admits is not None and not demand.admits(node)) or not all(map(movable, old)):
@@ -69,16 +69,17 @@ def find(
     return None
 
 
-def _openings(fleet: Fleet, profile: str, most: int) -> Iterator[tuple[Pool, int, _Opening]]:
+def _openings(fleet: Fleet, profile: str, most: int) -> list[tuple[list[int], _Opening]]:
+    """What could be moved off which GPUs, least first."""
     found = []
     for pool in fleet.pools:
         p = pool.states.profile(profile)
         if p is None:
             continue
-        for state in bits(pool.present):
-            found += [(opening, pool, state) for opening in _state_openings(pool.states, p, state, most)]
-    found.sort(key=lambda each: each[0][:2])
-    return ((pool, state, opening) for opening, pool, state in found)
+        for state, gpus in pool.by_state().items():
+            found += [(gpus, opening) for opening in _state_openings(pool.states, p, state, most)]
+    found.sort(key=lambda each: each[1][:2])
+    return found
 
 
 @lru_cache(maxsize=1 << 16)

@@ -42,15 +42,15 @@ class FirstFit(LowestStart):
             return next(self.spots(fleet, profile, admits), None)
         found: Spot | None = None
         for pool in fleet.pools:
-            p = pool.states.profile(profile)
+            p = pool.kinds.profile(profile)
             if p is None:
                 continue
-            choices = pool.states.choices[p]
-            for state in bits(pool.present):
-                if choices[state]:
-                    gpu = pool.lowest(state)
+            choices = pool.kinds.choices[p]
+            for kind in bits(pool.present):
+                if choices[kind]:
+                    gpu = pool.lowest(kind)
                     if found is None or gpu < found.gpu:
-                        found = Spot(gpu, choices[state][0])
+                        found = Spot(gpu, choices[kind][0])
         return found
 
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from instaslice.geometry import Model, States
+from instaslice.geometry import Kinds, Model, States
 from instaslice.placement.policy import Regime
 from instaslice.placement.ranked import Ranking
 from instaslice.placement.rehearsal import Herd, Job, fill, jobs, loss, queue
@@ -40,11 +40,11 @@ class Outlook:
 
 
 def _foresight(patience: float, fill_weight: float) -> MakeTable:
-    return lambda states, mix: plus(future(states, mix, patience), fullness(states, fill_weight))
+    return lambda kinds, mix: plus(future(kinds, mix, patience), fullness(kinds, fill_weight))
 
 
-def _mean_fragmentation(states: States, mix: Sequence[float]) -> Table:
-    by_count, by_slices = fragmentation(states, mix), fragmentation(states, by_size(states, mix))
+def _mean_fragmentation(kinds: Kinds, mix: Sequence[float]) -> Table:
+    by_count, by_slices = fragmentation(kinds, mix), fragmentation(kinds, by_size(kinds, mix))
     return [(a + b) / 2 for a, b in zip(by_count, by_slices, strict=True)]
 
 
@@ -75,12 +75,12 @@ _ROUNDS: Final = ((2, 4), (4, 1))
 """(jobs lists played, recipes kept) by round: all recipes twice, the best four another four times."""
 
 
-def rankings(states: States, recipe: str, mix: Sequence[float]) -> list[Ranking]:
+def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
     """The rankings of every profile under a recipe."""
-    worth = RECIPES[recipe](states, mix)
+    worth = RECIPES[recipe](kinds, mix)
     return [
-        Ranking(states, p, lambda s, t: worth[t] - worth[s], nvidia_order(profile))
-        for p, profile in enumerate(states.profiles)
+        Ranking(kinds, p, lambda s, t: worth[t] - worth[s], nvidia_order(profile))
+        for p, profile in enumerate(kinds.profiles)
     ]
 
 
@@ -90,22 +90,22 @@ def best_recipe(model: Model, gpus: int, outlook: Outlook, random: Random) -> st
     model = model.only(
         [p.name for p in model.profiles if outlook.asked.get(p.name)] or [p.name for p in model.profiles]
     )
-    states = States.of(model)
-    mix = mix_of(states, outlook.asked)
+    kinds = States.of(model).kinds
+    mix = mix_of(kinds, outlook.asked)
     played = min(gpus, REHEARSED_GPUS)
-    mean_size = sum(share * p.size for share, p in zip(mix, states.profiles, strict=True))
+    mean_size = sum(share * p.size for share, p in zip(mix, kinds.profiles, strict=True))
     if not gpus or not mean_size:
         return UNINFORMED
-    concurrent = outlook.concurrent if outlook.concurrent is not None else gpus * states.slices / mean_size
+    concurrent = outlook.concurrent if outlook.concurrent is not None else gpus * kinds.slices / mean_size
     concurrent *= played / gpus
     scores = dict.fromkeys(RECIPES, 0.0)
-    tried = {recipe: rankings(states, recipe, mix) for recipe in scores}
+    tried = {recipe: rankings(kinds, recipe, mix) for recipe in scores}
     for runs, kept in _ROUNDS:
         for _ in range(runs):
             arrivals = _arrivals(mix, concurrent, outlook.regime, random)
             for recipe in scores:
                 herd = Herd(model, tried[recipe], played)
-                scores[recipe] += _score(herd, arrivals, [p.size for p in states.profiles], outlook.regime)
+                scores[recipe] += _score(herd, arrivals, [p.size for p in kinds.profiles], outlook.regime)
         scores = {recipe: scores[recipe] for recipe in sorted(scores, key=lambda r: -scores[r])[:kept]}
     return next(iter(scores))
 
