@@ -35,9 +35,9 @@ class Placer:
         """
         if len(demand.wants) == 1:
             grant = self._one(demand)
-            return Plan((grant,)) if grant is not None else Refusal(self.fleet, demand)
+            return Plan((grant,)) if grant is not None else Refusal(self.fleet, self.policy, demand)
         grants = on_one_node(self.fleet, self.policy, demand) if demand.wants else None
-        return Plan(grants) if grants is not None else Refusal(self.fleet, demand)
+        return Plan(grants) if grants is not None else Refusal(self.fleet, self.policy, demand)
 
     def commit(self, plan: Plan) -> None:
         """Hold all that a plan says. Raises NotFree, and holds nothing, where the plan is stale."""

@@ -71,8 +71,8 @@ REHEARSED_GPUS: Final = 104
 """A fleet is rehearsed at no more than this size: beyond it the best table no longer changes, the time would."""
 _LIVES = 12.0
 _WARM_UP = 3.0
-_ROUNDS: Final = ((2, 4), (4, 1))
-"""(jobs lists played, recipes kept) by round: all recipes twice, the best four another four times."""
+_ROUNDS: Final = ((3, 5), (6, 2), (8, 1))
+"""(job lists played, recipes kept) by round: all recipes on three, the best five on six more, the best two on eight."""
 
 
 def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
