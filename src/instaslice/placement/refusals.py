@@ -73,15 +73,15 @@ class Refusal:
         if look.fitting_admitted:
             return None
         if look.fitting or not look.admitted:
-            room = f"{look.fitting} GPUs have room for {profile}, but" if look.fitting else f"GPUs have {profile}, but"
-            return Reason(Short.NODES, f"{room} none of their nodes admits the pod")
+            room = _gpus(look.fitting, "has", "have") + " room for" if look.fitting else "GPUs have"
+            return Reason(Short.NODES, f"{room} {profile}, but no such node admits the pod")
         if look.windows:
-            hold = "GPU holds" if look.windows == 1 else "GPUs hold"
-            words = f"{look.windows} {hold} enough free memory for {profile} but not the media engines that it needs"
+            hold = _gpus(look.windows, "holds", "hold")
+            words = f"{hold} enough free memory for {profile} but not the media engines that it needs"
             return Reason(Short.ENGINES, words + self._help(profile))
         if look.enough:
-            hold = "GPU holds" if look.enough == 1 else "GPUs hold"
-            words = f"{look.enough} {hold} enough free memory for {profile} but no legal start"
+            hold = _gpus(look.enough, "holds", "hold")
+            words = f"{hold} enough free memory for {profile} but no legal start"
             return Reason(Short.START, words + self._help(profile))
         words = f"{profile} needs {look.size} free memory slices on one GPU; the most that one has is {look.most}"
         return Reason(Short.MEMORY, words + self._help(profile))
@@ -97,7 +97,9 @@ class Refusal:
         if any(admits is None or admits(self._fleet.node_of[gpu].name) for gpu in fitting):
             return None
         if fitting:
-            return Reason(Short.NODES, f"{want}: {len(fitting)} GPUs have room, but none of their nodes admits the pod")
+            return Reason(
+                Short.NODES, f"{_gpus(len(fitting), 'has', 'have')} room for {want}, but no such node admits the pod"
+            )
         most = max(pool.most_free() for pool in pools)
         return Reason(Short.MEMORY, f"{want} was asked for; the most that is free on one is {most} MiB")
 
@@ -133,6 +135,10 @@ class _Look:
                     self.enough += admitted
                 if admitted:
                     self.most = max(self.most, states.free[state])
+
+
+def _gpus(count: int, one: str, several: str) -> str:
+    return f"1 GPU {one}" if count == 1 else f"{count} GPUs {several}"
 
 
 def _names(pool: Pool) -> str:
