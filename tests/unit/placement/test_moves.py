@@ -1,9 +1,9 @@
 """Which running slices to move so that a refused one finds room."""
 
 import pytest
-from fleets import fleet, picture, placer
+from fleets import fleet, grant, picture, placer
 
-from instaslice.placement import Demand, Short, moves
+from instaslice.placement import Demand, Share, moves
 
 
 def anything(grant):
@@ -94,7 +94,16 @@ def test_the_number_of_moves_is_limited():
     assert find(made, "7g.40gb", most=1) is None
 
 
-def test_a_demand_of_several_slices_gets_no_moves():
+def test_a_demand_of_several_slices_is_helped_too():
+    made = fleet("a0", "a1", "b0", held=[("a0", "1g.5gb", 0), ("a1", "3g.20gb", 4)])
+    demand = Demand(("7g.40gb", "4g.20gb"))
+    assert str(placer(made).place(demand)).endswith("for all at once; 1 move would free it")
+    found = moves.find(made, placer(made).policy, demand, anything)
+    assert [move.old for move in found.moves] == [grant("a0", "1g.5gb", 0)]
+    assert [each.want for each in found.plan.grants] == ["7g.40gb", "4g.20gb"]
+    placer(made).rearrange(found)
+
+
+def test_shares_are_not_moved():
     made = fleet("a0")
-    assert moves.find(made, placer(made).policy, Demand(("1g.5gb", "1g.5gb")), anything) is None
-    assert placer(made).place(Demand(("7g.40gb", "1g.5gb"))).short is Short.TOGETHER
+    assert moves.find(made, placer(made).policy, Demand((Share(10),)), anything) is None
