@@ -51,9 +51,20 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt src/instaslice/local/modules
 
-bench: bench-up ## Every benchmark
+BENCHES := bench-up bench-placement bench-orders bench-policies
+
+bench: $(BENCHES) ## Every benchmark (minutes each)
 
 bench-up: setup ## How long a warm `instaslice up` takes
 	@$(BIN)/python bench/up.py
 
-.PHONY: help setup programs demo up down test unit check fmt generate verify bench bench-up
+bench-placement: setup ## What one placement decision costs at 10 to 100,000 GPUs
+	@$(BIN)/python bench/placement.py
+
+bench-orders: setup ## How many arrival orders of valid layouts get stuck, by policy
+	@$(BIN)/python bench/orders.py
+
+bench-policies: setup ## Every policy in every regime, on held-out mixes
+	@$(BIN)/python bench/policies.py
+
+.PHONY: help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)

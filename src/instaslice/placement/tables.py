@@ -1,13 +1,11 @@
 """The ranked policies by what their table says: best fit, spread, FGD, the dynamic program."""
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 
-from instaslice.geometry import States
-from instaslice.placement.ranked import RankedPolicy, Ranking
+from instaslice.geometry import Kinds
+from instaslice.placement.ranked import RankedPolicy, Ranking, by_worth
 from instaslice.placement.values import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
-
-MakeTable = Callable[[States, Sequence[float]], Table]
-"""From the states and the mix of demand to the worth of each state."""
 
 
 class Spread(RankedPolicy):
@@ -15,8 +13,8 @@ class Spread(RankedPolicy):
 
     name = "spread"
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        return Ranking(states, profile, lambda s, _: states.free[s])
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        return Ranking(kinds, profile, lambda s, _: kinds.free[s])
 
 
 class BestFit(RankedPolicy):
@@ -24,26 +22,27 @@ class BestFit(RankedPolicy):
 
     name = "best-fit"
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        order = nvidia_order(states.profiles[profile])
-        return Ranking(states, profile, lambda s, _: -states.free[s], order)
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        order = nvidia_order(kinds.profiles[profile])
+        return Ranking(kinds, profile, lambda s, _: -kinds.free[s], order)
 
 
 class Valued(RankedPolicy):
     """Where the worth of the GPU's state falls least, or rises most. `asked` weighs profiles by name."""
 
-    def __init__(self, make: MakeTable, asked: Mapping[str, float] | None = None) -> None:
+    def __init__(self, asked: Mapping[str, float] | None = None) -> None:
         super().__init__()
-        self._make = make
         self._asked = dict(asked or {})
-        self._tables: dict[States, Table] = {}
+        self._tables: dict[Kinds, Table] = {}
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        worth = self._tables.get(states)
-        if worth is None:
-            worth = self._tables[states] = self._make(states, mix_of(states, self._asked))
-        order = nvidia_order(states.profiles[profile])
-        return Ranking(states, profile, lambda s, t: worth[t] - worth[s], order)
+    @abstractmethod
+    def table(self, kinds: Kinds) -> Table:
+        """What each kind is worth; asked for once for each geometry until `forget`."""
+
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        if kinds not in self._tables:
+            self._tables[kinds] = self.table(kinds)
+        return by_worth(kinds, profile, self._tables[kinds])
 
     def forget(self) -> None:
         super().forget()
@@ -55,8 +54,8 @@ class Fgd(Valued):
 
     name = "fgd"
 
-    def __init__(self, asked: Mapping[str, float] | None = None) -> None:
-        super().__init__(fragmentation, asked)
+    def table(self, kinds: Kinds) -> Table:
+        return fragmentation(kinds, mix_of(kinds, self._asked))
 
 
 class Foresight(Valued):
@@ -64,5 +63,5 @@ class Foresight(Valued):
 
     name = "dp"
 
-    def __init__(self, asked: Mapping[str, float] | None = None, patience: float = 0.7, fill: float = 0.3) -> None:
-        super().__init__(lambda s, mix: plus(future(s, mix, patience), fullness(s, fill)), asked)
+    def table(self, kinds: Kinds) -> Table:
+        return plus(future(kinds, mix_of(kinds, self._asked), patience=0.7), fullness(kinds, 0.3))

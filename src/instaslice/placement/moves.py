@@ -1,0 +1,201 @@
+"""Which running slices to move so that a refused one finds room.
+
+A move ends a slice and makes it anew elsewhere, so it costs somebody a restart: as few as possible, and only slices
+that their owner marked as movable. This room only finds the moves; whether to make them is for the controller.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import combinations, islice
+from typing import Final, NamedTuple
+
+from instaslice.geometry import States
+from instaslice.placement.demands import Admits, Demand, Grant, Plan, Share
+from instaslice.placement.fleet import Fleet, Node
+from instaslice.placement.grants import grant_at, spot_grant
+from instaslice.placement.policy import Policy
+from instaslice.placement.pools import Pool
+from instaslice.placement.together import on_one_node
+
+SETS_TRIED: Final = 500
+"""Each takes some tenths of a millisecond; a fleet has more sets of two slices than anybody would wait for."""
+
+Movable = Callable[[Grant], bool]
+Lands = Callable[[Grant], Admits]
+"""Where a movable slice may go: what its own pod's constraints admit."""
+
+
+class Move(NamedTuple):
+    """A slice and where it goes."""
+
+    old: Grant
+    new: Grant
+
+
+class Rearrangement(NamedTuple):
+    """Moves and the plan that they make room for. All old slots are freed before any new one is taken: a new slot
+    may overlap an old one."""
+
+    moves: tuple[Move, ...]
+    plan: Plan
+
+
+class _Opening(NamedTuple):
+    """Placements that, once out of a state, leave a legal start for a profile; fewest first, then least memory."""
+
+    slices: int
+    size: int
+    placements: tuple[int, ...]
+
+
+def find(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None = None, most: int = 2
+) -> Rearrangement | None:
+    """The fewest slices, at most `most`, whose moving makes room for a refused demand; None where that is not enough.
+
+    Of as few, those that hold least memory. Without `lands` a slice may go anywhere. Shares are not moved, nor for
+    them. The fleet is as before when this returns. Exact for one slice and one move; beyond that the moved slices are
+    placed one after another, and for a demand of several slices at most SETS_TRIED sets are looked at.
+    """
+    if any(isinstance(want, Share) for want in demand.wants):
+        return None
+    search = _for_one if len(demand.wants) == 1 else _for_several
+    return search(fleet, policy, demand, movable, lands, most)
+
+
+def _for_one(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
+) -> Rearrangement | None:
+    profile = str(demand.wants[0])
+
+    def ways(gpu: int) -> Iterator[tuple[Grant, ...]]:
+        pool = fleet.pool_of[gpu]
+        assert isinstance(pool, Pool)
+        p, state = pool.states.profile(profile), fleet.state_of[gpu]
+        assert p is not None, "an opening is on a GPU that has the profile"
+        best = policy.placement(pool.states, state, profile)
+        for k in sorted(pool.states.choices[p][state], key=lambda k: k != best):
+            yield (grant_at(fleet, gpu, k),)
+
+    for gpus, opening in _openings(fleet, profile, most):
+        for gpu in gpus:
+            old = [grant_at(fleet, gpu, k) for k in opening.placements]
+            if not _admitted(demand, fleet.node_of[gpu]) or not all(map(movable, old)):
+                continue
+            found = _try(fleet, policy, old, partial(ways, gpu), lands)
+            if found is not None:
+                return found
+            if lands is None:
+                break  # GPUs of the same state are alike: what did not work for this one will not for the next
+    return None
+
+
+def _for_several(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
+) -> Rearrangement | None:
+    def ways(node: Node) -> Iterator[tuple[Grant, ...]]:
+        grants = on_one_node(fleet.alone(node), policy, Demand(demand.wants))
+        if grants is not None:
+            yield grants
+
+    for node, old in islice(_sets(fleet, demand, movable, most), SETS_TRIED):
+        found = _try(fleet, policy, old, partial(ways, node), lands)
+        if found is not None:
+            return found
+    return None
+
+
+def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[Node, list[Grant]]]:
+    """Movable slices of one node, fewest first, that hold enough memory for what the node lacks."""
+    sizes = {
+        want: min((pool.model.profile(want).size for pool in fleet.pools if pool.model.has(want)), default=0)
+        for want in demand.wants
+        if isinstance(want, str)
+    }
+    needed = sum(sizes[str(want)] for want in demand.wants)
+    for count in range(1, most + 1):
+        for node in fleet.nodes.values():
+            if not _admitted(demand, node):
+                continue
+            running = [grant for gpu in fleet.mig_gpus(node) for grant in _running(fleet, gpu) if movable(grant)]
+            for old in sorted(combinations(running, count), key=lambda each: sum(grant.size for grant in each)):
+                if node.free + sum(grant.size for grant in old) >= needed:
+                    yield node, list(old)
+
+
+def _running(fleet: Fleet, gpu: int) -> list[Grant]:
+    pool = fleet.pool_of[gpu]
+    assert isinstance(pool, Pool)
+    return [grant_at(fleet, gpu, k) for k in pool.states.layouts[fleet.state_of[gpu]]]
+
+
+def _admitted(demand: Demand, node: Node) -> bool:
+    return demand.admits is None or demand.admits(node.name)
+
+
+def _openings(fleet: Fleet, profile: str, most: int) -> list[tuple[list[int], _Opening]]:
+    """What could be moved off which GPUs, least first."""
+    found = []
+    for pool in fleet.pools:
+        p = pool.states.profile(profile)
+        if p is None:
+            continue
+        for state, gpus in pool.by_state().items():
+            found += [(gpus, opening) for opening in _state_openings(pool.states, p, state, most)]
+    found.sort(key=lambda each: each[1][:2])
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Opening, ...]:
+    layout = states.layouts[state]
+    found: list[_Opening] = []
+    for count in range(1, min(most, len(layout)) + 1):
+        for out in combinations(layout, count):
+            without = states.state(k for k in layout if k not in out)
+            if not states.choices[p][without] or any(set(smaller.placements) <= set(out) for smaller in found):
+                continue
+            found.append(_Opening(count, sum(states.placements[k].size for k in out), out))
+    return tuple(found)
+
+
+def _try(
+    fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]], lands: Lands | None
+) -> Rearrangement | None:
+    """Free the old slots and take what is wanted in one of its ways, so that the old slices find room again; then put
+    all back."""
+    for grant in old:
+        fleet.give_back(grant)
+    try:
+        for grants in list(ways()):
+            moves = _settle(fleet, policy, old, grants, lands)
+            if moves is not None:
+                return Rearrangement(moves, Plan(grants))
+        return None
+    finally:
+        for grant in old:
+            fleet.take(grant)
+
+
+def _settle(
+    fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...], lands: Lands | None
+) -> tuple[Move, ...] | None:
+    """Where the old slices go, the largest first, once the grants are taken; None where one finds no room."""
+    taken: list[Grant] = []
+    moves: list[Move] = []
+    try:
+        for grant in grants:
+            fleet.take(grant)
+            taken.append(grant)
+        for grant in sorted(old, key=lambda each: -each.size):
+            to = policy.first(fleet, str(grant.want), lands(grant) if lands is not None else None)
+            if to is None:
+                return None
+            new = spot_grant(fleet, to)
+            fleet.take(new)
+            taken.append(new)
+            moves.append(Move(grant, new))
+        return tuple(moves)
+    finally:
+        for grant in taken:
+            fleet.give_back(grant)
