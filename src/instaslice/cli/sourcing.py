@@ -7,17 +7,9 @@ from typing import Any
 
 import click
 
-from instaslice.local import components
 from instaslice.local.binaries import Source
 
 OPTIONS = (
-    click.option(
-        "--kubernetes",
-        default=components.KUBERNETES,
-        show_default=True,
-        metavar="VERSION",
-        help="Version of Kubernetes.",
-    ),
     click.option(
         "--binaries",
         type=click.Path(path_type=Path),
@@ -33,10 +25,8 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options; the command gets them as one `source`."""
 
     @wraps(command)
-    def gathered(
-        *, kubernetes: str, binaries: Path | None, download: bool, download_from: str | None, **others: Any
-    ) -> None:
-        command(source=Source(kubernetes, binaries, download, download_from), **others)
+    def gathered(*, binaries: Path | None, download: bool, download_from: str | None, **others: Any) -> None:
+        command(source=Source(binaries, download, download_from), **others)
 
     for option in reversed(OPTIONS):
         gathered = option(gathered)

@@ -9,6 +9,7 @@ from instaslice.cli.sourcing import source_options
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec
 
+NEW = Spec()
 EXAMPLES = """\b
 Examples:
   instaslice up                                    one emulated node with two A100-40GB
@@ -21,25 +22,23 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("name", default="default")
-@click.option("--nodes", default=1, show_default=True, help="Emulated GPU nodes.")
-@click.option("--gpus", default=2, show_default=True, help="GPUs on each of them.")
-@click.option("--model", default="A100-40GB", show_default=True, help="What they are.")
-@click.option("--real-node", is_flag=True, help="Add a real kubelet with containerd on this machine.")
-@click.option("--kueue", is_flag=True, help="Add Kueue.")
+@click.option("--nodes", type=int, help=f"Emulated GPU nodes.  [default: {NEW.nodes}]")
+@click.option("--gpus", type=int, help=f"GPUs on each of them.  [default: {NEW.gpus}]")
+@click.option("--model", help=f"What they are.  [default: {NEW.model}]")
+@click.option("--real-node", is_flag=True, default=None, help="Add a real kubelet with containerd on this machine.")
+@click.option("--kueue", is_flag=True, default=None, help="Add Kueue.")
 @click.option("--port", default=0, metavar="PORT", help="Port of the API server; a free one if not given.")
+@click.option("--kubernetes", metavar="VERSION", help=f"Version of Kubernetes.  [default: {NEW.kubernetes}]")
 @source_options
-def command(
-    name: str, nodes: int, gpus: int, model: str, real_node: bool, kueue: bool, port: int, source: Source
-) -> None:
+def command(name: str, port: int, source: Source, **spec: int | str | bool | None) -> None:
     """Start a real Kubernetes on this machine: etcd, API server, scheduler, controller-manager, and emulated GPU nodes.
 
     The first time, its programs are built from pinned Go modules (about eight minutes on two cores) and kept. Repeat
-    it at any time: what runs is left alone, what is missing is started.
+    it at any time: what runs is left alone, what is missing is started, and what you do not name stays as it was.
     """
     began = time.monotonic()
     cluster = Cluster(name)
-    spec = Spec(nodes=nodes, gpus=gpus, model=model, real_node=real_node, kueue=kueue, kubernetes=source.kubernetes)
-    cluster.up(spec, source, port=port, say=lambda text: click.echo(text, err=True))
+    cluster.up(cluster.spec(**spec), source, port=port, say=lambda text: click.echo(text, err=True))
     suffix = "" if name == "default" else f" {name}"
     click.echo(
         f"""Cluster {name!r} is up after {time.monotonic() - began:.1f} s. Next:

@@ -37,26 +37,25 @@ def needed(*, real_node: bool, kueue: bool) -> list[str]:
 class Source:
     """How the user wants programs to be found."""
 
-    kubernetes: str = components.KUBERNETES
     folder: Path | None = None
     download: bool = False
     download_from: str | None = None
 
     def __post_init__(self) -> None:
-        if self.kubernetes not in components.KUBERNETES_VERSIONS and not self.download:
-            known = ", ".join(components.KUBERNETES_VERSIONS)
-            raise BadInput(f"Kubernetes {self.kubernetes} is not pinned here: choose {known}, or any with --download")
         if self.folder and not self.folder.is_dir():
             raise BadInput(f"--binaries {self.folder}: no such folder")
         if self.download_from and not self.download:
             raise BadInput("--download-from needs --download")
 
 
-def locate(names: Sequence[str], source: Source) -> dict[str, Path]:
-    """A path for every program, fetched or built where it must be. Raises NotAvailable in one line."""
+def locate(names: Sequence[str], source: Source, kubernetes: str = components.KUBERNETES) -> dict[str, Path]:
+    """A path for every program, fetched or built where it must be. Raises BadInput or NotAvailable in one line."""
+    if kubernetes not in components.KUBERNETES_VERSIONS and not source.download:
+        known = ", ".join(components.KUBERNETES_VERSIONS)
+        raise BadInput(f"Kubernetes {kubernetes} is not pinned here: choose {known}, or any with --download")
     found = {name: path for name in names if (path := _given(name, source))}
     missing = [name for name in names if name not in found]
-    for home, wanted, module in _homes(missing, source.kubernetes):
+    for home, wanted, module in _homes(missing, kubernetes):
         if not all((home / name).exists() for name in wanted):
             _make_room_for(home)
             if module is None:

@@ -72,6 +72,11 @@ class Cluster:
     def exists(self) -> bool:
         return self.layout.record.exists()
 
+    def spec(self, **changes: object) -> Spec:
+        """What the cluster is, or what a new one would be, with these changes; None changes nothing."""
+        now = self.record().spec if self.exists else Spec()
+        return msgspec.structs.replace(now, **{key: value for key, value in changes.items() if value is not None})
+
     def record(self) -> Record:
         try:
             return msgspec.json.decode(self.layout.record.read_bytes(), type=Record)
@@ -96,7 +101,8 @@ class Cluster:
                 raise BadInput(f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` first")
             if port and not (self.exists and self.record().ports["kube-apiserver"] == port):
                 ports.require(port)
-            programs = binaries.locate(binaries.needed(real_node=spec.real_node, kueue=spec.kueue), source)
+            wanted = binaries.needed(real_node=spec.real_node, kueue=spec.kueue)
+            programs = binaries.locate(wanted, source, spec.kubernetes)
             with self._undone_on_failure():
                 self._write(spec, programs, port)
                 self._start(say)

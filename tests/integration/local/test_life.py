@@ -40,16 +40,17 @@ async def names(cluster, resource, labels=""):
 
 async def test_up_after_everything_was_killed_has_everything_again(new_cluster):
     cluster = new_cluster("killed")
-    up(cluster, nodes=1)
+    up(cluster, nodes=3)
     async with await Client.connect(cluster.kubeconfig) as client:
         await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="kept")))
     kill_everything(cluster)
     assert not any(cluster.components().values())
 
-    up(cluster, nodes=1)
+    up(cluster)
 
     assert all(cluster.components().values())
     assert "kept" in await names(cluster, NAMESPACES)
+    assert await names(cluster, NODES) == {"gpu-0", "gpu-1", "gpu-2"}
 
 
 async def test_up_again_changes_the_number_of_nodes_and_restarts_nothing(new_cluster):
