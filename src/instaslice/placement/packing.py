@@ -1,6 +1,7 @@
 """Some way to put several slices on the GPUs of one node, if there is any.
 
-Exact, and quick because slices of one sort are alike and so are GPUs of one kind: counts, not arrangements, are searched.
+Exact, and quick, because slices of one sort are alike and so are GPUs of one kind: counts are searched, not
+arrangements.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
