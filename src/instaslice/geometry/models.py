@@ -78,9 +78,14 @@ class Model:
 def named(name: str) -> Model:
     """A known model by name, product name or PCI id (`A100-40GB`, `NVIDIA A100-SXM4-40GB`, `0x20B010DE`).
 
-    Upper and lower case are the same. Raises UnknownModel with the nearest names.
+    Upper and lower case are the same, and the beginning of a name will do where only one model has it (`H200`).
+    Raises UnknownModel with the nearest names.
     """
-    found = _index().get(name.strip().lower())
+    wanted = name.strip().lower()
+    found = _index().get(wanted)
+    if found is None and wanted:
+        beginning = [model for model in known() if model.name.lower().startswith(f"{wanted}-")]
+        found = beginning[0] if len(beginning) == 1 else None
     if found is None:
         raise UnknownModel(f"no GPU model {name!r}; known are {', '.join(nearest(name, names()))}")
     return found

@@ -3,6 +3,7 @@
 What they show of their GPUs is what a real node shows by NVIDIA's feature discovery; slices come from our agent.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ STORAGE = "1Ti"
 PODS = 250
 
 EMULATED = "local.gpu.das.com/emulated"
-"""Label of the nodes that are ours to add and remove."""
+"""Label of the nodes that are ours to add and remove; its value is the model of their GPUs, as we name it."""
 
 
 def name(index: int) -> str:
@@ -30,13 +31,13 @@ def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, 
             "name": own,
             "labels": {
                 "type": "kwok",
-                EMULATED: "true",
+                EMULATED: model.name,
                 "kubernetes.io/hostname": own,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 "nvidia.com/gpu.present": "true",
                 "nvidia.com/gpu.count": str(gpus),
-                "nvidia.com/gpu.product": model.name,
+                "nvidia.com/gpu.product": product(model),
                 "nvidia.com/mig.capable": "true",
             },
         },
@@ -47,6 +48,12 @@ def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, 
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": own}],
         },
     }
+
+
+def product(model: Model) -> str:
+    """The product's name as NVIDIA's feature discovery writes it into a label."""
+    told = model.products[0] if model.products else model.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", told)[:63].strip("-._")
 
 
 def _info(kubernetes: str) -> dict[str, str]:

@@ -55,7 +55,8 @@ async def test_nodes_say_which_gpus_they_have(client):
     found = await client.list(NODES, Selector(labels=nodes.EMULATED))
     assert sorted(node.metadata.name for node in found) == ["gpu-0", "gpu-1"]
     for node in found:
-        assert node.metadata.labels["nvidia.com/gpu.product"] == "A100-40GB"
+        assert node.metadata.labels[nodes.EMULATED] == "A100-40GB"
+        assert node.metadata.labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
         assert node.metadata.labels["nvidia.com/gpu.count"] == "2"
         assert node.status.allocatable["cpu"] == "64"
 

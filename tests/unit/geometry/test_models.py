@@ -119,3 +119,21 @@ def test_a_geometry_nobody_has_seen_works():
     assert model.memory_slices == 11
     assert len(model.profiles) == 2, "a profile without placements is left out"
     assert len(States.of(model)) == 2**5 + 1
+
+
+@pytest.mark.parametrize(
+    "written, name",
+    [
+        pytest.param("H200", "H200-141GB", id="a beginning that only one model has"),
+        pytest.param("b200", "B200-180GB", id="in small letters"),
+        pytest.param("A30", "A30", id="a whole name"),
+    ],
+)
+def test_a_model_by_the_beginning_of_its_name(written, name):
+    assert models.named(written).name == name
+
+
+@pytest.mark.parametrize("written", ["A100", "H100-80GB", "", "H"])
+def test_a_beginning_that_several_models_have_is_no_name(written):
+    with pytest.raises(UnknownModel):
+        models.named(written)
