@@ -96,6 +96,8 @@ class Cluster:
 
         Raises an InstasliceError in one line; what this call started is then stopped again.
         """
+        if spec.real_node:
+            realnode.check(self.layout)
         with self.layout.locked():
             if self.exists and (before := self.record().spec.kubernetes) != spec.kubernetes:
                 raise BadInput(f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` first")

@@ -31,6 +31,8 @@ HOLDER = "node"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
 """Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
 SUBNETS = ipaddress.IPv4Network("10.208.0.0/12")
+LONGEST_SOCKET = 107
+"""Bytes in the path of a Unix socket; Linux allows no more."""
 CGROUPS = Path("/sys/fs/cgroup")
 
 
@@ -86,7 +88,6 @@ class RealNode:
 
     def start(self, processes: Processes) -> None:
         """Bring up what does not run yet. Raises LocalError or NotStarted in one line."""
-        _check_machine(self.layout)
         self._write_files()
         self._make_bridge()
         _make_cgroup(self.cgroup)
@@ -276,9 +277,12 @@ def _remove_cgroup(top: Path) -> None:
                 time.sleep(0.05)
 
 
-def _check_machine(layout: Layout) -> None:
-    if not os.uname().sysname == "Linux" or os.geteuid() != 0:
+def check(layout: Layout) -> None:
+    """Whether this machine and this directory can have a real node. Raises LocalError before anything is begun."""
+    if os.uname().sysname != "Linux" or os.geteuid() != 0:
         raise LocalError("--real-node needs Linux and root: it opens namespaces, mounts and a bridge of its own")
+    if len(os.fsencode(layout.node / "lib/kubelet/device-plugins/kubelet.sock")) > LONGEST_SOCKET:
+        raise LocalError(f"{layout.root} is too deep for the sockets of a real node; set XDG_STATE_HOME")
     for covered in COVERED.values():
         if layout.root.is_relative_to(covered):
             raise LocalError(f"{layout.root} lies below {covered}, which the real node covers; set XDG_STATE_HOME")

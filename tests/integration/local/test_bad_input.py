@@ -139,3 +139,10 @@ def test_an_unreadable_kubeconfig(new_cluster):
     refused(instaslice("status", cluster.name), str(cluster.kubeconfig))
     assert instaslice("up", cluster.name, "--nodes", "0").returncode == 0
     assert "0 ready" in instaslice("status", cluster.name).stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a real node needs root")
+def test_a_state_home_too_deep_for_the_sockets_of_a_real_node(tmp_path):
+    deep = tmp_path / ("deep" * 20)
+    refused(instaslice("up", "bad", "--real-node", XDG_STATE_HOME=str(deep)), "too deep", "XDG_STATE_HOME")
+    assert processes_of(deep) == []
