@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -145,7 +145,11 @@ class Cluster:
                 if asked and mine and asked != old["kube-apiserver"]:
                     raise BadInput(f"cluster {self.name!r} runs on port {old['kube-apiserver']}; end it to move it")
                 return {**old, "kube-apiserver": asked or old["kube-apiserver"]}
-        taken = [port for other in every() if other.name != self.name for port in other.record().ports.values()]
+        taken: set[int] = set()
+        for other in every():
+            # One that is being removed, or cannot be read, keeps nobody from starting.
+            with suppress(LocalError):
+                taken.update(other.record().ports.values())
         chosen = dict(zip(PORTS, ports.choose(len(PORTS), taken), strict=True))
         return {**chosen, **({"kube-apiserver": asked} if asked else {})}
 
