@@ -39,4 +39,11 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt src/instaslice/local/modules
 
-.PHONY: help setup test unit check fmt generate verify
+bench-kube: setup ## CPU per event of our Kubernetes client against kopf and the official one
+	@[ -e .venv-bench/.ready ] && [ .venv-bench/.ready -nt bench/requirements.txt ] || { \
+		$(PYTHON) -m venv --clear .venv-bench && \
+		.venv-bench/bin/pip install --quiet --disable-pip-version-check --require-hashes -r bench/requirements.txt && \
+		touch .venv-bench/.ready; }
+	$(BIN)/python bench/kube/run.py
+
+.PHONY: help setup test unit check fmt generate verify bench-kube

@@ -7,7 +7,7 @@ server may have done it. Everything else is the caller's to judge.
 
 import random
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -81,12 +81,12 @@ class Transport:
     @asynccontextmanager
     async def stream(
         self, path: str, *, what: str, params: Mapping[str, str], silent_after: float
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    ) -> AsyncIterator["Chunks"]:
         """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, or when no
         byte came for `silent_after` seconds: a connection whose other end is gone says nothing, for ever."""
         response = await self._opened(path, what, params, silent_after)
         try:
-            yield self._chunks(response, what)
+            yield Chunks(response, lambda broken: self._unreachable(what, broken), self._clock)
         finally:
             response.close()
 
@@ -107,17 +107,6 @@ class Transport:
             if not isinstance(error, Unauthorized):
                 break
         raise error
-
-    async def _chunks(self, response: aiohttp.ClientResponse, what: str) -> AsyncIterator[bytes]:
-        # Only the reading is guarded: what the consumer raises between two chunks is its own affair.
-        while True:
-            try:
-                chunk = await response.content.readany()
-            except (aiohttp.ClientError, TimeoutError, OSError) as broken:
-                raise self._unreachable(what, broken) from broken
-            if not chunk:
-                return
-            yield chunk
 
     async def _once(
         self,
@@ -178,6 +167,37 @@ class Transport:
             f"{what}: no answer from {self._config.server} ({told}): is the API server up, and is the address in "
             f"{self._config.source} right?"
         )
+
+
+class Chunks:
+    """The bytes of one endless answer, as they come."""
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, unreachable: Callable[[Exception], Unreachable], clock: Clock
+    ) -> None:
+        self._response = response
+        self._unreachable = unreachable
+        self._clock = clock
+
+    async def read(self) -> bytes:
+        """What has come since the last read, at least a byte; b"" when the server ended the answer."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as broken:
+            raise self._unreachable(broken) from broken
+
+    async def gather(self, seconds: float) -> None:
+        """Let bytes gather in the kernel for a moment, so that the next chunk is a large one: waking up for each
+        object costs more than decoding it. Ends early when a chunk is full."""
+        transport = self._response.connection and self._response.connection.transport
+        raw = transport and transport.get_extra_info("socket")
+        if raw is None or transport is None or transport.is_closing():
+            return
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BUFFER)
+        await self._clock.sleep(seconds)
+        if not transport.is_closing():
+            # Lowering the mark wakes the loop for what has come below it.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def _final(broken: Exception) -> bool:

@@ -97,8 +97,8 @@ async def test_an_api_server_that_hangs_and_comes_back(cluster, client, namespac
         cluster.pause("kube-apiserver")
         try:
             async with asyncio.timeout(30):
-                while history.reflector.failure is None:
-                    await asyncio.sleep(0.05)  # the reflector has no event for its failures
+                while history.reflector.failure is None:  # noqa: ASYNC110  # it has no event for its failures
+                    await asyncio.sleep(0.05)
         finally:
             cluster.resume("kube-apiserver")
         await pods.make(client, namespace, ["after"])
