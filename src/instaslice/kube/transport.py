@@ -189,10 +189,11 @@ class Chunks:
     async def gather(self, seconds: float) -> None:
         """Let bytes gather in the kernel for a moment, so that the next chunk is a large one: waking up for each
         object costs more than decoding it. Ends early when a chunk is full."""
-        transport = self._response.connection and self._response.connection.transport
-        raw = transport and transport.get_extra_info("socket")
-        if raw is None or transport is None or transport.is_closing():
+        connection = self._response.connection
+        if connection is None or connection.transport is None or connection.transport.is_closing():
             return
+        transport = connection.transport
+        raw: socket.socket = transport.get_extra_info("socket")
         raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BUFFER)
         await self._clock.sleep(seconds)
         if not transport.is_closing():
