@@ -1,6 +1,5 @@
 """A real etcd and kube-apiserver on loopback, until `instaslice.local` is merged and takes its place."""
 
-import json
 import os
 import signal
 import socket
@@ -165,8 +164,3 @@ def start() -> Cluster:
         cluster.stop()
         raise
     return cluster
-
-
-def call_etcd(cluster: Cluster, path: str, body: dict) -> dict:
-    request = urllib.request.Request(cluster.etcd + path, json.dumps(body).encode())
-    return json.load(urllib.request.urlopen(request, context=cluster.etcd_ssl))

@@ -68,7 +68,7 @@ class Transport:
                 if status < 400:
                     return answer
                 error = from_answer(what, status, answer, retry_after)
-                wait = self._wait_for(error, first_refusal=not refused, backoff=backoff)
+                wait = wait_for(error, first_refusal=not refused, backoff=backoff)
                 refused = isinstance(error, Unauthorized)
             except (aiohttp.ClientError, TimeoutError, OSError) as broken:
                 error = self._unreachable(what, broken)
@@ -148,25 +148,26 @@ class Transport:
         authorization = await self._config.authorization(refused=refused)
         return {"Authorization": authorization} if authorization else {}
 
-    def _wait_for(self, error: KubeError, *, first_refusal: bool, backoff: Backoff) -> float | None:
-        """Seconds until the same request may go again; None: not at all."""
-        match error:
-            case Unauthorized() if first_refusal:
-                # The token may have been replaced since we read it.
-                return 0.0
-            case TooManyRequests() | ServerError() if error.retry_after is not None:
-                wait = max(error.retry_after, backoff.next())
-                return wait if error.retry_after <= LONGEST_WAIT else None
-            case TooManyRequests():
-                return backoff.next()
-        return None
-
     def _unreachable(self, what: str, broken: Exception) -> Unreachable:
         told = " ".join(str(broken).split()) or type(broken).__name__
         return Unreachable(
             f"{what}: no answer from {self._config.server} ({told}): is the API server up, and is the address in "
             f"{self._config.source} right?"
         )
+
+
+def wait_for(error: KubeError, *, first_refusal: bool, backoff: Backoff) -> float | None:
+    """Seconds until the same request may go again; None: not at all."""
+    match error:
+        case Unauthorized() if first_refusal:
+            # The token may have been replaced since we read it.
+            return 0.0
+        case TooManyRequests() | ServerError() if error.retry_after is not None:
+            wait = max(error.retry_after, backoff.next())
+            return wait if error.retry_after <= LONGEST_WAIT else None
+        case TooManyRequests():
+            return backoff.next()
+    return None
 
 
 class Chunks:
@@ -188,7 +189,7 @@ class Chunks:
 
     async def gather(self, seconds: float) -> None:
         """Let bytes gather in the kernel for a moment, so that the next chunk is a large one: waking up for each
-        object costs more than decoding it. Ends early when a chunk is full."""
+        object costs more than decoding it."""
         connection = self._response.connection
         if connection is None or connection.transport is None or connection.transport.is_closing():
             return

@@ -1,18 +1,24 @@
 """A cache stays true to the real API server through everything that happens to a connection."""
 
 import asyncio
+import json
+import urllib.request
 
 import pods
 import pytest
 from history import following
 from tcp_proxy import Proxy
-from temporary_cluster import call_etcd
 
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 
 WAYS = [pytest.param(True, id="watch-list"), pytest.param(False, id="paged list, then watch")]
+
+
+def call_etcd(cluster, path, body):
+    request = urllib.request.Request(cluster.etcd + path, json.dumps(body).encode())
+    return json.load(urllib.request.urlopen(request, context=cluster.etcd_ssl))
 
 
 @pytest.fixture
