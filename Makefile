@@ -45,18 +45,24 @@ fmt: setup ## Format and mend what the linter can
 
 generate: setup ## Write anew what is generated: the lock, the Go modules
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
 
 verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt src/instaslice/local/modules
+	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules
 
-BENCHES := bench-up bench-placement bench-orders bench-policies
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
 bench-up: setup ## How long a warm `instaslice up` takes
 	@$(BIN)/python bench/up.py
+
+bench-kube: setup ## CPU an event of our Kubernetes client against kopf and the official one
+	@[ -e .venv-bench/.ready ] && [ .venv-bench/.ready -nt bench/requirements.txt ] || \
+		{ scripts/make_venv $(PYTHON) .venv-bench bench/requirements.txt && touch .venv-bench/.ready; }
+	@$(BIN)/python bench/kube/run.py
 
 bench-placement: setup ## What one placement decision costs at 10 to 100,000 GPUs
 	@$(BIN)/python bench/placement.py

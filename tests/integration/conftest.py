@@ -1,4 +1,7 @@
-"""One real cluster for a test run, a namespace for each test. No kubectl: tests talk through `instaslice.kube`."""
+"""One real cluster for a test run, a namespace for each test in which pods can be made.
+
+No kubectl: tests talk to the API server through `instaslice.kube`.
+"""
 
 import os
 import re
@@ -15,6 +18,7 @@ from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local import cluster as clusters
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.objects import Objects
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -66,5 +70,6 @@ async def client(cluster):
 async def namespace(client):
     name = f"test-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=name)))
+    await Objects(client).takes_pods(name)
     yield name
     await client.delete(NAMESPACES, Key("", name))

@@ -107,8 +107,9 @@ class Cache(Generic[T]):
 
 
 def freeze_heap() -> None:
-    """Take what lives now out of garbage collection. Call once, after the first sync: what caches hold will not become
-    garbage in a cycle, and a full collection over it would hold the loop for tens of milliseconds."""
+    """Take what lives now out of garbage collection, and collect less often. Call it when everything is imported and
+    again after the first sync: neither modules nor what caches hold become garbage in a cycle, and a full collection
+    over them holds the loop for tens of milliseconds."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)

@@ -17,7 +17,7 @@ from instaslice.kube import config as configuration
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key, Object
 from instaslice.kube.resource import Page, Resource
-from instaslice.kube.transport import Transport
+from instaslice.kube.transport import Chunks, Transport
 
 T = TypeVar("T", bound=Object)
 
@@ -176,7 +176,7 @@ class Client:
 
     def watch(
         self, resource: Resource[T], selector: Selector, params: Mapping[str, str], *, silent_after: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+    ) -> AbstractAsyncContextManager[Chunks]:
         """The bytes of a watch. Reflector makes objects of them."""
         return self._transport.stream(
             resource.path(selector.namespace),

@@ -108,7 +108,8 @@ class FromKubeconfig:
         found = Configuration(host="")
         await kube_config.load_kube_config(self.source, self._context, found, persist_config=False)
         self._at = self._clock.monotonic()
-        self._authorization: str | None = found.api_key.get("BearerToken")
+        # It keeps the line end of a token file, which no header may hold.
+        self._authorization: str | None = found.api_key.get("BearerToken", "").strip() or None
         self.server: str = (found.host or "").rstrip("/")
         self.server_name: str | None = found.tls_server_name
         self.proxy: str | None = found.proxy

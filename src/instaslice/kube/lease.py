@@ -58,7 +58,7 @@ class Election:
         """Wait to be the leader, then run `lead` until it ends; give the lease back on the way out, however that is.
 
         Raises LeaseLost, after `lead` was cancelled, when the lease could not be renewed in time: let it end the
-        process. Inside a TaskGroup it arrives as the group's ExceptionGroup does, so it is raised bare here.
+        process. What `lead` raises comes out as it is.
         """
         while not await self._attempt():
             await self._clock.sleep(self._timing.retry * (1 + 0.2 * self._rng.random()))
@@ -76,8 +76,10 @@ class Election:
                 renewal = group.create_task(self._renew(), name=f"renew lease {self._key}")
                 await lead()
                 renewal.cancel()
-        except* LeaseLost as lost:
-            raise lost.exceptions[0] from None
+        except BaseExceptionGroup as failed:
+            if len(failed.exceptions) == 1:
+                raise failed.exceptions[0] from None
+            raise
 
     async def _renew(self) -> None:
         renewed = self._clock.monotonic()

@@ -7,7 +7,7 @@ server may have done it. Everything else is the caller's to judge.
 
 import random
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -68,7 +68,7 @@ class Transport:
                 if status < 400:
                     return answer
                 error = from_answer(what, status, answer, retry_after)
-                wait = self._wait_for(error, first_refusal=not refused, backoff=backoff)
+                wait = wait_for(error, first_refusal=not refused, backoff=backoff)
                 refused = isinstance(error, Unauthorized)
             except (aiohttp.ClientError, TimeoutError, OSError) as broken:
                 error = self._unreachable(what, broken)
@@ -81,12 +81,12 @@ class Transport:
     @asynccontextmanager
     async def stream(
         self, path: str, *, what: str, params: Mapping[str, str], silent_after: float
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
+    ) -> AsyncIterator["Chunks"]:
         """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, or when no
         byte came for `silent_after` seconds: a connection whose other end is gone says nothing, for ever."""
         response = await self._opened(path, what, params, silent_after)
         try:
-            yield self._chunks(response, what)
+            yield Chunks(response, lambda broken: self._unreachable(what, broken), self._clock)
         finally:
             response.close()
 
@@ -107,17 +107,6 @@ class Transport:
             if not isinstance(error, Unauthorized):
                 break
         raise error
-
-    async def _chunks(self, response: aiohttp.ClientResponse, what: str) -> AsyncIterator[bytes]:
-        # Only the reading is guarded: what the consumer raises between two chunks is its own affair.
-        while True:
-            try:
-                chunk = await response.content.readany()
-            except (aiohttp.ClientError, TimeoutError, OSError) as broken:
-                raise self._unreachable(what, broken) from broken
-            if not chunk:
-                return
-            yield chunk
 
     async def _once(
         self,
@@ -159,25 +148,58 @@ class Transport:
         authorization = await self._config.authorization(refused=refused)
         return {"Authorization": authorization} if authorization else {}
 
-    def _wait_for(self, error: KubeError, *, first_refusal: bool, backoff: Backoff) -> float | None:
-        """Seconds until the same request may go again; None: not at all."""
-        match error:
-            case Unauthorized() if first_refusal:
-                # The token may have been replaced since we read it.
-                return 0.0
-            case TooManyRequests() | ServerError() if error.retry_after is not None:
-                wait = max(error.retry_after, backoff.next())
-                return wait if error.retry_after <= LONGEST_WAIT else None
-            case TooManyRequests():
-                return backoff.next()
-        return None
-
     def _unreachable(self, what: str, broken: Exception) -> Unreachable:
         told = " ".join(str(broken).split()) or type(broken).__name__
         return Unreachable(
             f"{what}: no answer from {self._config.server} ({told}): is the API server up, and is the address in "
             f"{self._config.source} right?"
         )
+
+
+def wait_for(error: KubeError, *, first_refusal: bool, backoff: Backoff) -> float | None:
+    """Seconds until the same request may go again; None: not at all."""
+    match error:
+        case Unauthorized() if first_refusal:
+            # The token may have been replaced since we read it.
+            return 0.0
+        case TooManyRequests() | ServerError() if error.retry_after is not None:
+            wait = max(error.retry_after, backoff.next())
+            return wait if error.retry_after <= LONGEST_WAIT else None
+        case TooManyRequests():
+            return backoff.next()
+    return None
+
+
+class Chunks:
+    """The bytes of one endless answer, as they come."""
+
+    def __init__(
+        self, response: aiohttp.ClientResponse, unreachable: Callable[[Exception], Unreachable], clock: Clock
+    ) -> None:
+        self._response = response
+        self._unreachable = unreachable
+        self._clock = clock
+
+    async def read(self) -> bytes:
+        """What has come since the last read, at least a byte; b"" when the server ended the answer."""
+        try:
+            return await self._response.content.readany()
+        except (aiohttp.ClientError, TimeoutError, OSError) as broken:
+            raise self._unreachable(broken) from broken
+
+    async def gather(self, seconds: float) -> None:
+        """Let bytes gather in the kernel for a moment, so that the next chunk is a large one: waking up for each
+        object costs more than decoding it."""
+        connection = self._response.connection
+        if connection is None or connection.transport is None or connection.transport.is_closing():
+            return
+        transport = connection.transport
+        raw: socket.socket = transport.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BUFFER)
+        await self._clock.sleep(seconds)
+        if not transport.is_closing():
+            # Lowering the mark wakes the loop for what has come below it.
+            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def _final(broken: Exception) -> bool:

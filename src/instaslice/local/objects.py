@@ -135,13 +135,13 @@ class Objects:
 
         await self.until("not ready: node", NODES, Selector(), missing)
 
-    async def takes_pods(self) -> None:
-        """Return once pods can be made in the namespace `default`: the controller-manager gives it its account."""
+    async def takes_pods(self, namespace: str = "default") -> None:
+        """Return once pods can be made in a namespace: the controller-manager gives it its account."""
 
         def missing(cache: Cache[Bare]) -> list[str]:
             return [] if len(cache) else ["default"]
 
-        selector = Selector(namespace="default", fields="metadata.name=default")
+        selector = Selector(namespace=namespace, fields="metadata.name=default")
         await self.until("not there: service account", ACCOUNTS, selector, missing)
 
     async def until(

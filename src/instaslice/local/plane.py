@@ -49,6 +49,10 @@ class Plane:
     def server(self) -> str:
         return f"https://127.0.0.1:{self.ports['kube-apiserver']}"
 
+    @property
+    def etcd(self) -> str:
+        return f"https://127.0.0.1:{self.ports['etcd']}"
+
     def prepare(self) -> None:
         """Certificates and kubeconfigs. Safe to repeat; the kubeconfigs follow the ports."""
         authority = Authority(self.layout.pki)
@@ -88,7 +92,7 @@ class Plane:
 
     def _etcd(self) -> dict[str, object]:
         pair = self.pair("etcd")
-        client, peer = (f"https://127.0.0.1:{self.ports[port]}" for port in ("etcd", "etcd-peer"))
+        client, peer = self.etcd, f"https://127.0.0.1:{self.ports['etcd-peer']}"
         return {
             "name": "local",
             "data-dir": self.layout.etcd,
@@ -122,7 +126,7 @@ class Plane:
             "client-ca-file": self.authority,
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
-            "etcd-servers": f"https://127.0.0.1:{self.ports['etcd']}",
+            "etcd-servers": self.etcd,
             "etcd-cafile": self.authority,
             "etcd-certfile": etcd.certificate,
             "etcd-keyfile": etcd.key,
@@ -183,6 +187,13 @@ class Plane:
             "tls-private-key-file": pair.key,
         }
 
+    def admin(self) -> ssl.SSLContext:
+        """The administrator's way in to everything that speaks TLS here, etcd too."""
+        admin = self.pair("admin")
+        context = ssl.create_default_context(cafile=str(self.authority))
+        context.load_cert_chain(admin.certificate, admin.key)
+        return context
+
     def ready(self, component: str) -> Callable[[], bool]:
         path = {"kube-apiserver": "/readyz", "etcd": "/health"}.get(component, "/healthz")
         port = self.ports[component]
@@ -190,10 +201,7 @@ class Plane:
 
     def _answers(self, port: int, path: str) -> bool:
         """Whether HTTPS on that port answers 200, with the admin's certificate and the cluster's authority."""
-        admin = self.pair("admin")
-        context = ssl.create_default_context(cafile=str(self.authority))
-        context.load_cert_chain(admin.certificate, admin.key)
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=context)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=self.admin())
         try:
             connection.request("GET", path)
             return connection.getresponse().status == http.HTTPStatus.OK

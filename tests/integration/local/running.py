@@ -8,7 +8,6 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS, Pod
-from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import Key
 from instaslice.kube.watch import Reflector
 
@@ -46,15 +45,3 @@ async def phase(client: Client, namespace: str, name: str, *wanted: str, seconds
         raise AssertionError(f"pod {name} is {seen.status.phase if seen else 'gone'}, not {wanted}") from None
     finally:
         watching.cancel()
-
-
-async def default_account(client: Client, namespace: str) -> None:
-    """Return once pods can be made in a new namespace: the controller-manager gives it its service account."""
-    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
-    for _ in range(200):
-        try:
-            await client.raw("GET", path)
-            return
-        except KubeError:
-            await asyncio.sleep(0.05)
-    raise AssertionError(f"namespace {namespace} has no service account")

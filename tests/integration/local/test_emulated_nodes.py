@@ -1,20 +1,13 @@
 """The shared cluster: real control plane, nodes whose kubelet kwok plays."""
 
 import pytest
-from running import default_account, phase, pod
+from running import phase, pod
 
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import NODES, PODS
 from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import Key
 from instaslice.local import components, nodes
-
-
-@pytest.fixture
-async def home(client, namespace):
-    """A namespace in which pods can be made."""
-    await default_account(client, namespace)
-    return namespace
 
 
 @pytest.mark.parametrize(
@@ -24,31 +17,33 @@ async def home(client, namespace):
         pytest.param({"run-for": "200ms", "exit-code": "3"}, "Failed", id="fails with the exit code it names"),
     ],
 )
-async def test_how_a_pod_ends(client, home, annotations, ending):
-    await client.create(PODS, pod(home, "p", **annotations))
-    ended = await phase(client, home, "p", "Succeeded", "Failed")
+async def test_how_a_pod_ends(client, namespace, annotations, ending):
+    await client.create(PODS, pod(namespace, "p", **annotations))
+    ended = await phase(client, namespace, "p", "Succeeded", "Failed")
     assert ended.status.phase == ending
 
 
-async def test_a_pod_without_a_time_runs_until_it_is_deleted(client, home):
-    await client.create(PODS, pod(home, "p"))
-    await phase(client, home, "p", "Running")
+async def test_a_pod_without_a_time_runs_until_it_is_deleted(client, namespace):
+    await client.create(PODS, pod(namespace, "p"))
+    await phase(client, namespace, "p", "Running")
     # Another pod lives and ends meanwhile; this one is still there.
-    await client.create(PODS, pod(home, "q", **{"run-for": "1s"}))
-    await phase(client, home, "q", "Succeeded")
-    assert (await client.get(PODS, Key(home, "p"))).status.phase == "Running"
-    await client.delete(PODS, Key(home, "p"), grace_seconds=0)
+    await client.create(PODS, pod(namespace, "q", **{"run-for": "1s"}))
+    await phase(client, namespace, "q", "Succeeded")
+    assert (await client.get(PODS, Key(namespace, "p"))).status.phase == "Running"
+    await client.delete(PODS, Key(namespace, "p"), grace_seconds=0)
     with pytest.raises(NotFound):
-        await client.get(PODS, Key(home, "p"))
+        await client.get(PODS, Key(namespace, "p"))
 
 
-async def test_a_gated_pod_is_scheduled_when_its_gate_is_gone(client, home):
-    await client.create(PODS, pod(home, "p", schedulingGates=[{"name": "gpu.das.com/slice"}], **{"run-for": "1ms"}))
-    await client.create(PODS, pod(home, "other", **{"run-for": "1ms"}))
-    await phase(client, home, "other", "Succeeded")
-    assert (await client.get(PODS, Key(home, "p"))).spec.node_name == ""
-    await client.patch(PODS, Key(home, "p"), [JsonOp(op="remove", path="/spec/schedulingGates")])
-    assert (await phase(client, home, "p", "Succeeded")).spec.node_name.startswith("gpu-")
+async def test_a_gated_pod_is_scheduled_when_its_gate_is_gone(client, namespace):
+    await client.create(
+        PODS, pod(namespace, "p", schedulingGates=[{"name": "gpu.das.com/slice"}], **{"run-for": "1ms"})
+    )
+    await client.create(PODS, pod(namespace, "other", **{"run-for": "1ms"}))
+    await phase(client, namespace, "other", "Succeeded")
+    assert (await client.get(PODS, Key(namespace, "p"))).spec.node_name == ""
+    await client.patch(PODS, Key(namespace, "p"), [JsonOp(op="remove", path="/spec/schedulingGates")])
+    assert (await phase(client, namespace, "p", "Succeeded")).spec.node_name.startswith("gpu-")
 
 
 async def test_nodes_say_which_gpus_they_have(client):

@@ -9,7 +9,7 @@ import msgspec
 import psutil
 import pytest
 from machine import processes_of, snapshot
-from running import default_account, phase, pod
+from running import phase, pod
 
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
@@ -33,7 +33,6 @@ def real(new_cluster):
 
 
 async def run(client: Client, name: str, script: str, **spec) -> None:
-    await default_account(client, "default")
     await client.create(PODS, pod("default", name, image=images.BUSYBOX, command=["sh", "-c", script], **spec))
 
 
@@ -59,11 +58,9 @@ async def test_a_pod_completes_under_the_real_kubelet(real):
         assert (await phase(client, "default", "fails", "Succeeded", "Failed")).status.phase == "Failed"
 
 
-async def test_kubectl_run_as_the_readme_has_it(real):
+def test_kubectl_run_as_the_readme_has_it(real):
     kubectl = real.record().programs["kubectl"]
     words = ["run", "hi", "--image=busybox:1.35", "--restart=Never", "--attach", "--rm", "--quiet", "--", "echo", "hi"]
-    async with await Client.connect(real.kubeconfig) as client:
-        await default_account(client, "default")
     done = subprocess.run(
         [kubectl, "--kubeconfig", real.kubeconfig, *words], capture_output=True, text=True, timeout=120
     )

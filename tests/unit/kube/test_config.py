@@ -1,0 +1,156 @@
+"""Kubeconfigs that cannot be used are one line with the file and a remedy; tokens are read anew."""
+
+import ssl
+import stat
+import sys
+
+import certifi
+import pytest
+import yaml
+
+from instaslice.kube import config
+from instaslice.kube.errors import KubeconfigError
+
+WHOLE = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "here",
+    "clusters": [{"name": "c", "cluster": {"server": "https://example.test:6443/prefix/"}}],
+    "users": [{"name": "u", "user": {"token": "secret"}}],
+    "contexts": [
+        {"name": "here", "context": {"cluster": "c", "user": "u"}},
+        {"name": "nowhere", "context": {"cluster": "missing", "user": "u"}},
+    ],
+}
+
+
+def but(**changes):
+    return yaml.safe_dump({**WHOLE, **changes})
+
+
+def with_user(**user):
+    return but(users=[{"name": "u", "user": user}])
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(None, id="missing"),
+        pytest.param("", id="empty"),
+        pytest.param("- a list", id="not a mapping"),
+        pytest.param("a: b: c", id="not YAML"),
+        pytest.param("\x00\x01", id="not text"),
+        pytest.param("{}", id="nothing in it"),
+        pytest.param(but(**{"current-context": "else"}), id="a context that is not there"),
+        pytest.param(but(**{"current-context": "nowhere"}), id="a cluster that is not there"),
+        pytest.param(but(clusters=[{"name": "c", "cluster": {}}]), id="no server"),
+        pytest.param(but(clusters={"name": "c"}), id="clusters of the wrong shape"),
+        pytest.param(
+            but(clusters=[{"name": "c", "cluster": {"server": "https://x", "certificate-authority-data": "%%"}}]),
+            id="a CA that is not base64",
+        ),
+        pytest.param(with_user(**{"client-certificate": "no.crt", "client-key": "no.key"}), id="a certificate gone"),
+        pytest.param(
+            with_user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "no-such-program"}),
+            id="an exec plugin that is not installed",
+        ),
+        pytest.param(
+            with_user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}),
+            id="an exec plugin that fails",
+        ),
+    ],
+)
+async def test_a_kubeconfig_that_cannot_be_used_is_one_line_that_names_it(tmp_path, clock, content):
+    file = tmp_path / "kubeconfig"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(KubeconfigError) as raised:
+        await config.load(file, clock=clock)
+    line = str(raised.value)
+    assert "\n" not in line
+    assert str(file) in line
+    assert ": " in line.partition(str(file))[2], "a remedy follows"
+
+
+async def test_a_folder_in_place_of_the_file_is_named(tmp_path, clock):
+    with pytest.raises(KubeconfigError, match="cannot be read"):
+        await config.load(tmp_path, clock=clock)
+
+
+async def test_the_environment_names_a_file_that_is_missing(tmp_path, clock):
+    with pytest.raises(KubeconfigError, match="unset it"):
+        await config.load(clock=clock, env={"KUBECONFIG": str(tmp_path / "none")})
+
+
+async def test_server_token_and_prefix_are_read(tmp_path, clock):
+    file = tmp_path / "kubeconfig"
+    file.write_text(but())
+    found = await config.load(file, clock=clock)
+    assert found.server == "https://example.test:6443/prefix"
+    assert found.ssl is not None
+    assert found.ssl.verify_mode == ssl.CERT_REQUIRED
+    assert await found.authorization() == "Bearer secret"
+
+
+async def test_skipping_verification_proxy_and_server_name_are_honoured(tmp_path, clock):
+    cluster = {
+        "server": "https://example.test",
+        "insecure-skip-tls-verify": True,
+        "proxy-url": "http://proxy.test:3128",
+        "tls-server-name": "inside.test",
+    }
+    file = tmp_path / "kubeconfig"
+    file.write_text(but(clusters=[{"name": "c", "cluster": cluster}]))
+    found = await config.load(file, clock=clock)
+    assert found.ssl is not None
+    assert found.ssl.verify_mode == ssl.CERT_NONE
+    assert (found.proxy, found.server_name) == ("http://proxy.test:3128", "inside.test")
+
+
+@pytest.fixture
+def token_file(tmp_path):
+    file = tmp_path / "token"
+    file.write_text("first\n")
+    return file
+
+
+@pytest.fixture(params=["kubeconfig", "service account"])
+async def with_token_file(request, tmp_path, token_file, clock):
+    """A configuration whose token stands in `token_file`."""
+    if request.param == "kubeconfig":
+        file = tmp_path / "kubeconfig"
+        file.write_text(with_user(tokenFile=str(token_file)))
+        return await config.load(file, clock=clock)
+    (tmp_path / "ca.crt").write_text(certifi.contents())
+    env = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    return await config.load(clock=clock, env=env, service_account=tmp_path)
+
+
+async def test_a_token_file_is_read_anew_each_minute(with_token_file, token_file, clock):
+    assert await with_token_file.authorization() == "Bearer first"
+    token_file.write_text("second\n")
+    assert await with_token_file.authorization() == "Bearer first"
+    clock.advance(60)
+    assert await with_token_file.authorization() == "Bearer second"
+
+
+async def test_a_refused_token_is_read_anew_at_once(with_token_file, token_file):
+    token_file.write_text("second")
+    assert await with_token_file.authorization(refused=True) == "Bearer second"
+
+
+async def test_a_pod_without_a_token_is_told_why(tmp_path, clock):
+    with pytest.raises(KubeconfigError, match="automountServiceAccountToken"):
+        await config.load(clock=clock, env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
+
+
+async def test_an_exec_plugin_gives_the_token(tmp_path, clock):
+    plugin = tmp_path / "plugin"
+    plugin.write_text(
+        f"#!{sys.executable}\n"
+        'print(\'{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}\')\n'
+    )
+    plugin.chmod(plugin.stat().st_mode | stat.S_IXUSR)
+    file = tmp_path / "kubeconfig"
+    file.write_text(with_user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}))
+    assert await (await config.load(file, clock=clock)).authorization() == "Bearer t"
