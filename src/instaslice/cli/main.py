@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, str] = {
     "up": "Start a real Kubernetes on this machine, with emulated GPU nodes.",
     "down": "Stop a local cluster and remove all it left on this machine.",
     "status": "Show local clusters and whether their components run.",
+    "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
 }
 """Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""
 
