@@ -39,4 +39,13 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt src/instaslice/local/modules
 
-.PHONY: help setup test unit check fmt generate verify
+bench-placement: setup ## What one placement decision costs at 10 to 100,000 GPUs
+	$(BIN)/python bench/placement.py
+
+bench-orders: setup ## How many arrival orders of valid layouts get stuck, by policy
+	$(BIN)/python bench/orders.py
+
+bench-policies: setup ## Every policy in every regime, on held-out mixes (minutes)
+	$(BIN)/python bench/policies.py
+
+.PHONY: help setup test unit check fmt generate verify bench-placement bench-orders bench-policies

@@ -8,9 +8,20 @@ states    every way in which one GPU can be cut, and what leads from one to the 
 """
 
 from instaslice.geometry.errors import UnknownModel, UnknownProfile
+from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.names import ProfileName
 from instaslice.geometry.profiles import Engines, Placement, Profile
 from instaslice.geometry.states import States
 
-__all__ = ["Engines", "Model", "Placement", "Profile", "ProfileName", "States", "UnknownModel", "UnknownProfile"]
+__all__ = [
+    "Engines",
+    "Kinds",
+    "Model",
+    "Placement",
+    "Profile",
+    "ProfileName",
+    "States",
+    "UnknownModel",
+    "UnknownProfile",
+]

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.profiles import Engines, Placement, Profile
 
@@ -24,7 +25,7 @@ class States:
 
     `after[s][k]` is the state that placing k in s leads to, `before[s][k]` the one that removing k leads to, both
     ILLEGAL where that is impossible; k indexes `placements`. `choices[p][s]` are the placements of profile p that
-    are legal in s, by ascending start; p indexes `profiles`.
+    are legal in s, by ascending start; p indexes `profiles`. `kinds` merges states that are alike from now on.
     """
 
     def __init__(self, model: Model) -> None:
@@ -46,6 +47,7 @@ class States:
             [tuple(k for k, owner in enumerate(self._owner) if owner == p and row[k] >= 0) for row in self.after]
             for p in range(len(self.profiles))
         ]
+        self.kinds: Final = Kinds(self.slices, self.profiles, self.placements, self.used, self.after, self.choices)
         self._index = {profile.name: p for p, profile in enumerate(self.profiles)}
         self._where = {(k.profile, k.start): i for i, k in enumerate(self.placements)}
 

@@ -10,7 +10,7 @@ from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName,
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.placer import Placer
-from instaslice.placement.policy import Policy, Spot
+from instaslice.placement.policy import Policy, Regime, Spot
 from instaslice.placement.refusals import Refusal, Short
 
 __all__ = [
@@ -27,6 +27,7 @@ __all__ = [
     "Plan",
     "Policy",
     "Refusal",
+    "Regime",
     "Share",
     "Short",
     "Spot",

@@ -8,10 +8,15 @@ from instaslice.placement.pools import Pool
 
 def spot_grant(fleet: Fleet, spot: Spot) -> Grant:
     """A spot with its names."""
-    pool = fleet.pool_of[spot.gpu]
+    return grant_at(fleet, spot.gpu, spot.placement)
+
+
+def grant_at(fleet: Fleet, gpu: int, placement: int) -> Grant:
+    """The grant of a placement, by index, on a GPU, by number."""
+    pool = fleet.pool_of[gpu]
     assert isinstance(pool, Pool)
-    name, start, size = pool.states.placements[spot.placement]
-    return Grant(fleet.node_of[spot.gpu].name, fleet.names[spot.gpu], name, start, size)
+    profile, start, size = pool.states.placements[placement]
+    return Grant(fleet.node_of[gpu].name, fleet.names[gpu], profile, start, size)
 
 
 def share_grant(fleet: Fleet, want: Share, admits: Admits | None) -> Grant | None:

@@ -7,13 +7,32 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from random import Random
 
+from instaslice.geometry import States
 from instaslice.placement.demands import Admits
 from instaslice.placement.fleet import Fleet, Node
 from instaslice.placement.policy import Policy, Spot
 from instaslice.placement.pools import Pool, bits
 
 
-class FirstFit(Policy):
+class LowestStart(Policy):
+    """On a GPU, the lowest legal start."""
+
+    def placement(self, states: States, state: int, profile: str) -> int | None:
+        p = states.profile(profile)
+        choices = () if p is None else states.choices[p][state]
+        return choices[0] if choices else None
+
+    def on_node(self, fleet: Fleet, node: Node, profile: str) -> Iterator[Spot]:
+        """The spots of one node, first GPU first."""
+        for gpu in fleet.mig_gpus(node):
+            pool = fleet.pool_of[gpu]
+            assert isinstance(pool, Pool)
+            k = self.placement(pool.states, fleet.state_of[gpu], profile)
+            if k is not None:
+                yield Spot(gpu, k)
+
+
+class FirstFit(LowestStart):
     """InstaSlice until 2025: nodes by name, GPUs in order, the lowest legal start."""
 
     name = "first-fit"
@@ -23,24 +42,24 @@ class FirstFit(Policy):
             return next(self.spots(fleet, profile, admits), None)
         found: Spot | None = None
         for pool in fleet.pools:
-            p = pool.states.profile(profile)
+            p = pool.kinds.profile(profile)
             if p is None:
                 continue
-            choices = pool.states.choices[p]
-            for state in bits(pool.present):
-                if choices[state]:
-                    gpu = pool.lowest(state)
+            choices = pool.kinds.choices[p]
+            for kind in bits(pool.present):
+                if choices[kind]:
+                    gpu = pool.lowest(kind)
                     if found is None or gpu < found.gpu:
-                        found = Spot(gpu, choices[state][0])
+                        found = Spot(gpu, choices[kind][0])
         return found
 
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
         for node in fleet.nodes.values():
             if admits is None or admits(node.name):
-                yield from _in_order(fleet, node, profile)
+                yield from self.on_node(fleet, node, profile)
 
 
-class _NodeFirst(Policy):
+class NodeFirst(LowestStart):
     """Choose a node, then the first GPU and the lowest legal start on it."""
 
     @abstractmethod
@@ -50,10 +69,10 @@ class _NodeFirst(Policy):
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
         for node in self.nodes(fleet):
             if admits is None or admits(node.name):
-                yield from _in_order(fleet, node, profile)
+                yield from self.on_node(fleet, node, profile)
 
 
-class MostFreeNode(_NodeFirst):
+class MostFreeNode(NodeFirst):
     """InstaSlice DAS (2026): the node with most free slices, then its first GPU and lowest start."""
 
     name = "das"
@@ -62,7 +81,7 @@ class MostFreeNode(_NodeFirst):
         return sorted(fleet.nodes.values(), key=lambda node: -node.free)
 
 
-class DraFirstFit(_NodeFirst):
+class DraFirstFit(NodeFirst):
     """NVIDIA's DRA driver under kube-scheduler: devices in name order, so the first GPU and the lowest start.
 
     The node is whatever the scheduler's other scores say, which know nothing of slices: any, by `random`.
@@ -80,13 +99,3 @@ class DraFirstFit(_NodeFirst):
             at = self._random.randrange(len(left))
             left[at], left[-1] = left[-1], left[at]
             yield left.pop()
-
-
-def _in_order(fleet: Fleet, node: Node, profile: str) -> Iterator[Spot]:
-    for gpu in fleet.mig_gpus(node):
-        pool = fleet.pool_of[gpu]
-        assert isinstance(pool, Pool)
-        p = pool.states.profile(profile)
-        choices = () if p is None else pool.states.choices[p][fleet.state_of[gpu]]
-        if choices:
-            yield Spot(gpu, choices[0])

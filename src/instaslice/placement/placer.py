@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from instaslice.placement.demands import Demand, Grant, Plan, Share
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.grants import share_grant, spot_grant
+from instaslice.placement.moves import Rearrangement
 from instaslice.placement.policy import Policy
 from instaslice.placement.refusals import Refusal
 from instaslice.placement.together import on_one_node
@@ -34,9 +35,9 @@ class Placer:
         """
         if len(demand.wants) == 1:
             grant = self._one(demand)
-            return Plan((grant,)) if grant is not None else Refusal(self.fleet, demand)
+            return Plan((grant,)) if grant is not None else Refusal(self.fleet, self.policy, demand)
         grants = on_one_node(self.fleet, self.policy, demand) if demand.wants else None
-        return Plan(grants) if grants is not None else Refusal(self.fleet, demand)
+        return Plan(grants) if grants is not None else Refusal(self.fleet, self.policy, demand)
 
     def commit(self, plan: Plan) -> None:
         """Hold all that a plan says. Raises NotFree, and holds nothing, where the plan is stale."""
@@ -51,6 +52,12 @@ class Placer:
         """Give back what was held. Raises NotHeld at the first grant that is not."""
         for grant in grants:
             self.fleet.give_back(grant)
+
+    def rearrange(self, found: Rearrangement) -> None:
+        """Make the moves and hold the plan that they make room for. Raises NotFree or NotHeld where it is stale."""
+        self.release(move.old for move in found.moves)
+        self.commit(found.plan)
+        self.commit(Plan(tuple(move.new for move in found.moves)))
 
     def _one(self, demand: Demand) -> Grant | None:
         want = demand.wants[0]

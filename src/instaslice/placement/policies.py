@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from random import Random
 
 from instaslice.errors import BadInput
+from instaslice.placement.adaptive import Adaptive
 from instaslice.placement.ordered import DraFirstFit, FirstFit, MostFreeNode
 from instaslice.placement.policy import Policy
 from instaslice.placement.tables import BestFit, Fgd, Foresight, Spread
@@ -19,8 +20,9 @@ _MAKERS: Mapping[str, Callable[[Asked, Random], Policy]] = {
     "best-fit": lambda _, __: BestFit(),
     "fgd": lambda asked, _: Fgd(asked),
     "dp": lambda asked, _: Foresight(asked),
+    "adaptive": Adaptive,
 }
-DEFAULT = "dp"
+DEFAULT = "adaptive"
 
 
 def names() -> tuple[str, ...]:

@@ -6,10 +6,20 @@ rest of the spots, in order, when a pod needs several slices on one node.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from enum import Enum
 from typing import ClassVar, NamedTuple
 
+from instaslice.geometry import States
 from instaslice.placement.demands import Admits
 from instaslice.placement.fleet import Fleet
+
+
+class Regime(Enum):
+    """What becomes of a demand that finds no room, and whether anything ever ends."""
+
+    QUEUE = "queue"
+    LOSS = "loss"
+    FILL = "fill"
 
 
 class Spot(NamedTuple):
@@ -37,10 +47,22 @@ class Policy(ABC):
         no spots.
         """
 
+    @abstractmethod
+    def placement(self, states: States, state: int, profile: str) -> int | None:
+        """The placement, by index, that this policy takes on a GPU in that state; None where none is legal."""
+
     def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
         """The best spot, None where no legal one is free. Same as the first of `spots`, and may be faster."""
         return next(self.spots(fleet, profile, admits), None)
 
     def arrived(self, profile: str) -> None:
         """A slice of this profile was asked for, whether or not it found room. Told once for each slice."""
+        return
+
+    def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
+        """Now is a good time to think about what arrived; may take a second, changes only later answers.
+
+        `concurrent` is how many slices would run at once if all found room, as far as the caller can tell. Call it
+        after some hundred arrivals, then now and then. A policy that learns nothing does nothing.
+        """
         return

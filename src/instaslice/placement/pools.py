@@ -1,66 +1,115 @@
 """GPUs of one kind in buckets, so that a choice looks at kinds of GPUs and not at GPUs.
 
-A `Pool` holds the GPUs of one MIG geometry by state, a `SharedPool` those of one size by free MiB. GPUs are numbers
-here; the fleet knows their names.
+A `Pool` holds the GPUs of one MIG geometry by kind of state, a `SharedPool` those of one size by free MiB. GPUs are
+numbers here; the fleet knows their names.
 """
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from heapq import heapify, heappop, heappush
 
 from instaslice.geometry import Model, States
 
+_BLOCK = 9  # bits of a GPU's number within a block: masks of 512 bits are quick to copy
+
+
+class Bucket:
+    """A set of GPU numbers that knows its lowest: a mask for each block of 512, and a mask of the blocks in use.
+
+    All it does costs the same for ten members or a hundred thousand; a heap would grow with stale entries.
+    """
+
+    __slots__ = ("_blocks", "_used", "count")
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, int] = {}
+        self._used = 0
+        self.count = 0
+
+    def add(self, gpu: int) -> None:
+        block = gpu >> _BLOCK
+        mask = self._blocks.get(block, 0)
+        if not mask:
+            self._used |= 1 << block
+        self._blocks[block] = mask | 1 << (gpu & (1 << _BLOCK) - 1)
+        self.count += 1
+
+    def remove(self, gpu: int) -> None:
+        block = gpu >> _BLOCK
+        mask = self._blocks[block] ^ 1 << (gpu & (1 << _BLOCK) - 1)
+        self._blocks[block] = mask
+        if not mask:
+            self._used ^= 1 << block
+        self.count -= 1
+
+    def lowest(self) -> int:
+        """The lowest number; there must be one."""
+        block = (self._used & -self._used).bit_length() - 1
+        mask = self._blocks[block]
+        return (block << _BLOCK) + (mask & -mask).bit_length() - 1
+
+    def __iter__(self) -> Iterator[int]:
+        """Ascending."""
+        for block in bits(self._used):
+            for bit in bits(self._blocks[block]):
+                yield (block << _BLOCK) + bit
+
 
 class Pool:
-    """GPUs of one geometry by state. `present` has bit s set where some GPU is in state s.
-
-    A bucket is a heap whose entries may be stale: a GPU has left when `state_of` says so. Stale entries go when they
-    come to the top, and all at once when they are more than half.
-    """
+    """GPUs of one geometry by kind of state. `present` has bit c set where some GPU is of kind c."""
 
     def __init__(self, model: Model, state_of: list[int]) -> None:
         self.model = model
         self.states = States.of(model)
+        self.kinds = self.states.kinds
         self.present = 0
-        self.counts: dict[int, int] = {}
-        self._heaps: dict[int, list[int]] = {}
+        self._kind = self.kinds.of
+        self._buckets: dict[int, Bucket] = {}
         self._state_of = state_of
 
     def enter(self, gpu: int, state: int) -> None:
         self._state_of[gpu] = state
-        count = self.counts.get(state, 0) + 1
-        self.counts[state] = count
-        if count == 1:
-            self.present |= 1 << state
-            self._heaps[state] = [gpu]
-            return
-        heap = self._heaps[state]
-        heappush(heap, gpu)
-        if len(heap) > 2 * count + 64:
-            heap[:] = self.members(state)
-            heapify(heap)
+        kind = self._kind[state]
+        bucket = self._buckets.get(kind)
+        if bucket is None:
+            bucket = self._buckets[kind] = Bucket()
+        if not bucket.count:
+            self.present |= 1 << kind
+        bucket.add(gpu)
 
     def leave(self, gpu: int) -> int:
         """Take a GPU out of its bucket and return the state it was in."""
         state = self._state_of[gpu]
         self._state_of[gpu] = -1
-        count = self.counts[state] - 1
-        self.counts[state] = count
-        if not count:
-            self.present ^= 1 << state
+        kind = self._kind[state]
+        bucket = self._buckets[kind]
+        bucket.remove(gpu)
+        if not bucket.count:
+            self.present ^= 1 << kind
         return state
 
-    def lowest(self, state: int) -> int:
-        """The GPU with the lowest number in that state; there must be one."""
-        heap = self._heaps[state]
-        state_of = self._state_of
-        while state_of[heap[0]] != state:
-            heappop(heap)
-        return heap[0]
+    def lowest(self, kind: int) -> int:
+        """The GPU with the lowest number of that kind; there must be one."""
+        return self._buckets[kind].lowest()
 
-    def members(self, state: int) -> list[int]:
-        """All GPUs in that state, ascending."""
-        return sorted({gpu for gpu in self._heaps[state] if self._state_of[gpu] == state})
+    def members(self, kind: int) -> list[int]:
+        """All GPUs of that kind, ascending."""
+        bucket = self._buckets.get(kind)
+        return [] if bucket is None else list(bucket)
+
+    def count(self, kind: int) -> int:
+        bucket = self._buckets.get(kind)
+        return 0 if bucket is None else bucket.count
+
+    def by_state(self) -> dict[int, list[int]]:
+        """All GPUs by state. Looks at each GPU, unlike the rest: for what is not done at every decision."""
+        found: dict[int, list[int]] = {}
+        for kind in bits(self.present):
+            for gpu in self._buckets[kind]:
+                found.setdefault(self._state_of[gpu], []).append(gpu)
+        return found
+
+    def __len__(self) -> int:
+        return sum(bucket.count for bucket in self._buckets.values())
 
 
 class SharedPool:

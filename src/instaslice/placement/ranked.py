@@ -1,38 +1,38 @@
-"""Policies that rank the states of a GPU by a table, so that a choice costs the same for ten GPUs or ten thousand.
+"""Policies that rank kinds of GPU by a table, so that a choice costs the same for ten GPUs or ten thousand.
 
-A table gives each (state, start) of a profile a score. States with the same score form a tier: a bit mask over
-states. The best spot is in the first tier that has a GPU, which is one AND a tier.
+A table gives each (kind, start) of a profile a score. Kinds with the same score form a tier: a bit mask over kinds.
+The best spot is in the first tier that has a GPU, which is one AND a tier.
 """
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
-from instaslice.geometry import States
+from instaslice.geometry import Kinds, States
 from instaslice.placement.demands import Admits
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Policy, Spot
 from instaslice.placement.pools import Pool, bits
 
 Score = Callable[[int, int], float]
-"""How good it is to go from state s (first) to state t (second): higher is better."""
+"""How good it is to go from kind s (first) to kind t (second): higher is better."""
 
 
 class Ranking:
-    """For one profile of one geometry: the tiers, best first, and the placement to use in each state (-1: none)."""
+    """For one profile of one geometry: the tiers, best first, and the placement to use in each kind (-1: none)."""
 
     __slots__ = ("best", "fits", "tiers")
 
-    def __init__(self, states: States, profile: int, score: Score, order: Sequence[int] | None = None) -> None:
+    def __init__(self, kinds: Kinds, profile: int, score: Score, order: Sequence[int] | None = None) -> None:
         """`order` lists the profile's starts as preferred; it decides between starts of the same score."""
-        starts = states.profiles[profile].starts if order is None else order
-        self.best = [-1] * len(states)
+        starts = kinds.profiles[profile].starts if order is None else order
+        self.best = [-1] * len(kinds)
         self.fits = 0
         by_score: dict[float, int] = {}
-        for s, choices in enumerate(states.choices[profile]):
+        for s, choices in enumerate(kinds.choices[profile]):
             if not choices:
                 continue
-            row = states.after[s]
-            top, _, k = max((round(score(s, row[k]), 9), -starts.index(states.placements[k].start), k) for k in choices)
+            row = kinds.after[s]
+            top, _, k = max((round(score(s, row[k]), 9), -starts.index(kinds.placements[k].start), k) for k in choices)
             self.best[s] = k
             self.fits |= 1 << s
             by_score[top] = by_score.get(top, 0) | 1 << s
@@ -47,64 +47,71 @@ class RankedPolicy(Policy):
     """
 
     def __init__(self) -> None:
-        self._rankings: dict[tuple[States, str], Ranking | None] = {}
+        self._rankings: dict[tuple[Kinds, str], Ranking | None] = {}
 
     @abstractmethod
-    def rank(self, states: States, profile: int) -> Ranking:
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
         """The ranking of one profile; called once for each geometry until `forget`."""
 
     def forget(self) -> None:
         """Make the rankings anew when next asked: the table has changed."""
         self._rankings.clear()
 
+    def placement(self, states: States, state: int, profile: str) -> int | None:
+        ranking = self._ranking(states.kinds, profile)
+        k = -1 if ranking is None else ranking.best[states.kinds.of[state]]
+        return k if k >= 0 else None
+
     def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
         if admits is not None:
             return next(self.spots(fleet, profile, admits), None)
         for pool in fleet.pools:
-            ranking = self._ranking(pool.states, profile)
+            ranking = self._ranking(pool.kinds, profile)
             if ranking is None:
                 continue
-            present = pool.present & ranking.fits
-            if present:
-                for tier in ranking.tiers:
-                    hit = present & tier
-                    if hit:
-                        return _lowest(pool, ranking, hit)
+            spot = best_spot(pool, ranking)
+            if spot is not None:
+                return spot
         return None
 
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
         for pool in fleet.pools:
-            ranking = self._ranking(pool.states, profile)
+            ranking = self._ranking(pool.kinds, profile)
             if ranking is None or not pool.present & ranking.fits:
                 continue
             for tier in ranking.tiers:
                 hit = pool.present & tier
                 if not hit:
                     continue
-                for gpu in sorted(gpu for state in bits(hit) for gpu in pool.members(state)):
+                for gpu, kind in sorted((gpu, of) for of in bits(hit) for gpu in pool.members(of)):
                     if admits is None or admits(fleet.node_of[gpu].name):
-                        yield Spot(gpu, ranking.best[fleet.state_of[gpu]])
+                        yield Spot(gpu, ranking.best[kind])
 
-    def _ranking(self, states: States, profile: str) -> Ranking | None:
+    def _ranking(self, kinds: Kinds, profile: str) -> Ranking | None:
         try:
-            return self._rankings[states, profile]
+            return self._rankings[kinds, profile]
         except KeyError:
-            index = states.profile(profile)
-            made = None if index is None else self.rank(states, index)
-            self._rankings[states, profile] = made
+            index = kinds.profile(profile)
+            made = None if index is None else self.rank(kinds, index)
+            self._rankings[kinds, profile] = made
             return made
 
 
-def _lowest(pool: Pool, ranking: Ranking, hit: int) -> Spot:
+def best_spot(pool: Pool, ranking: Ranking) -> Spot | None:
+    """The lowest GPU of the first tier that has one; None where the profile fits none of the pool."""
+    present = pool.present & ranking.fits
+    if not present:
+        return None
+    hit = next(filter(None, map(present.__and__, ranking.tiers)))
     low = hit & -hit
-    state = low.bit_length() - 1
-    gpu = pool.lowest(state)
+    kind = low.bit_length() - 1
+    gpu = pool.lowest(kind)
     hit ^= low
     while hit:
         low = hit & -hit
         other = low.bit_length() - 1
         number = pool.lowest(other)
         if number < gpu:
-            gpu, state = number, other
+            gpu, kind = number, other
         hit ^= low
-    return Spot(gpu, ranking.best[state])
+    return Spot(gpu, ranking.best[kind])

@@ -1,32 +1,139 @@
 """Why a demand found no room, in words fit for an Event, and what would help."""
 
+from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
-from instaslice.placement.demands import Demand
+from instaslice.placement import moves
+from instaslice.placement.demands import Admits, Demand, Share
 from instaslice.placement.fleet import Fleet
+from instaslice.placement.policy import Policy
+from instaslice.placement.pools import Pool
 
 
 class Short(Enum):
     """What a refused demand is short of."""
 
-    GPUS = "gpus"
-    PROFILE = "profile"
-    NODES = "nodes"
-    MEMORY = "memory"
-    START = "start"
-    ENGINES = "engines"
-    TOGETHER = "together"
+    GPUS = "no GPU could ever hold it"
+    PROFILE = "no GPU has the profile"
+    NODES = "the nodes with room do not admit the pod"
+    MEMORY = "no GPU has enough free memory"
+    START = "memory is free, but in the wrong places"
+    ENGINES = "memory is free, media engines are not"
+    TOGETHER = "each slice fits, all of them on one node do not"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    short: Short
+    words: str
 
 
 class Refusal:
-    """No admitted node can hold the demand now. The words are found when they are read: read them before the fleet
-    changes."""
+    """No admitted node can hold the demand now.
 
-    __slots__ = ("demand", "fleet")
+    The words are found when they are first read, so that a refusal nobody reads costs nothing: read them before the
+    fleet changes.
+    """
 
-    def __init__(self, fleet: Fleet, demand: Demand) -> None:
-        self.fleet = fleet
+    def __init__(self, fleet: Fleet, policy: Policy, demand: Demand) -> None:
         self.demand = demand
+        self._fleet = fleet
+        self._policy = policy
+
+    @property
+    def short(self) -> Short:
+        return self._reason.short
 
     def __str__(self) -> str:
-        return "no room"
+        return self._reason.words
+
+    @cached_property
+    def _reason(self) -> Reason:
+        if not len(self._fleet):
+            return Reason(Short.GPUS, "there is no GPU in the fleet")
+        if not self.demand.wants:
+            return Reason(Short.GPUS, "the pod asks for no slice")
+        for want in dict.fromkeys(self.demand.wants):
+            alone = self._of_share(want) if isinstance(want, Share) else self._of_profile(want)
+            if alone is not None:
+                return alone
+        count = len(self.demand.wants)
+        return Reason(Short.TOGETHER, f"each of the {count} slices would fit, but no node has room for all at once")
+
+    def _of_profile(self, profile: str) -> Reason | None:
+        pools = [pool for pool in self._fleet.pools if pool.model.has(profile)]
+        if not pools:
+            has = "; ".join(f"{p.model.name} has {_names(p)}" for p in self._fleet.pools) or "no GPU is cut by MIG"
+            return Reason(Short.PROFILE, f"profile {profile} does not exist on any node ({has})")
+        if not any(pool.model.profile(profile).starts for pool in pools):
+            names = ", ".join(pool.model.name for pool in pools)
+            return Reason(Short.GPUS, f"where {profile} may start on {names} is not known until its driver was asked")
+        look = _Look(self._fleet, pools, profile, self.demand.admits)
+        if look.fitting_admitted:
+            return None
+        if look.fitting or not look.admitted:
+            room = f"{look.fitting} GPUs have room for {profile}, but" if look.fitting else f"GPUs have {profile}, but"
+            return Reason(Short.NODES, f"{room} none of their nodes admits the pod")
+        if look.windows:
+            hold = "GPU holds" if look.windows == 1 else "GPUs hold"
+            words = f"{look.windows} {hold} enough free memory for {profile} but not the media engines that it needs"
+            return Reason(Short.ENGINES, words + self._help(profile))
+        if look.enough:
+            hold = "GPU holds" if look.enough == 1 else "GPUs hold"
+            words = f"{look.enough} {hold} enough free memory for {profile} but no legal start"
+            return Reason(Short.START, words + self._help(profile))
+        words = f"{profile} needs {look.size} free memory slices on one GPU; the most that one has is {look.most}"
+        return Reason(Short.MEMORY, words + self._help(profile))
+
+    def _of_share(self, want: Share) -> Reason | None:
+        pools = self._fleet.shared
+        if not pools:
+            return Reason(Short.GPUS, f"{want} was asked for, but no GPU is shared by memory")
+        if all(want.of(pool.memory_mib) > pool.memory_mib for pool in pools):
+            return Reason(Short.GPUS, f"{want} was asked for; the largest has {pools[-1].memory_mib} MiB")
+        admits = self.demand.admits
+        fitting = [gpu for pool in pools for gpu in pool.fitting(want.of(pool.memory_mib))]
+        if any(admits is None or admits(self._fleet.node_of[gpu].name) for gpu in fitting):
+            return None
+        if fitting:
+            return Reason(Short.NODES, f"{want}: {len(fitting)} GPUs have room, but none of their nodes admits the pod")
+        most = max(pool.most_free() for pool in pools)
+        return Reason(Short.MEMORY, f"{want} was asked for; the most that is free on one is {most} MiB")
+
+    def _help(self, profile: str) -> str:
+        alone = Demand((profile,), self.demand.admits)
+        found = moves.find(self._fleet, self._policy, alone, lambda _: True)
+        if found is None:
+            return "; a slice must end or a GPU be added"
+        count = len(found.moves)
+        return f"; {count} move{'s' if count > 1 else ''} would free one"
+
+
+class _Look:
+    """Counts of GPUs that have a profile, by what they could do for it."""
+
+    def __init__(self, fleet: Fleet, pools: list[Pool], profile: str, admits: Admits | None) -> None:
+        self.fitting = self.fitting_admitted = self.admitted = self.windows = self.enough = self.most = 0
+        self.size = min(pool.model.profile(profile).size for pool in pools)
+        for pool in pools:
+            states, p = pool.states, pool.model.profile(profile)
+            index = states.profile(profile)
+            assert index is not None
+            for state, gpus in pool.by_state().items():
+                admitted = sum(admits is None or admits(fleet.node_of[gpu].name) for gpu in gpus)
+                taken = states.mask(state)
+                self.admitted += admitted
+                if states.choices[index][state]:
+                    self.fitting += len(gpus)
+                    self.fitting_admitted += admitted
+                elif any(not taken & k.mask for k in p.placements()):
+                    self.windows += admitted
+                if states.free[state] >= p.size:
+                    self.enough += admitted
+                if admitted:
+                    self.most = max(self.most, states.free[state])
+
+
+def _names(pool: Pool) -> str:
+    return ", ".join(p.name for p in pool.model.profiles)

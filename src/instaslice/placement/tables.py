@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from instaslice.geometry import States
+from instaslice.geometry import Kinds
 from instaslice.placement.ranked import RankedPolicy, Ranking
 from instaslice.placement.values import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
 
-MakeTable = Callable[[States, Sequence[float]], Table]
-"""From the states and the mix of demand to the worth of each state."""
+MakeTable = Callable[[Kinds, Sequence[float]], Table]
+"""From the kinds of state and the mix of demand to the worth of each."""
 
 
 class Spread(RankedPolicy):
@@ -15,8 +15,8 @@ class Spread(RankedPolicy):
 
     name = "spread"
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        return Ranking(states, profile, lambda s, _: states.free[s])
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        return Ranking(kinds, profile, lambda s, _: kinds.free[s])
 
 
 class BestFit(RankedPolicy):
@@ -24,9 +24,9 @@ class BestFit(RankedPolicy):
 
     name = "best-fit"
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        order = nvidia_order(states.profiles[profile])
-        return Ranking(states, profile, lambda s, _: -states.free[s], order)
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        order = nvidia_order(kinds.profiles[profile])
+        return Ranking(kinds, profile, lambda s, _: -kinds.free[s], order)
 
 
 class Valued(RankedPolicy):
@@ -36,14 +36,14 @@ class Valued(RankedPolicy):
         super().__init__()
         self._make = make
         self._asked = dict(asked or {})
-        self._tables: dict[States, Table] = {}
+        self._tables: dict[Kinds, Table] = {}
 
-    def rank(self, states: States, profile: int) -> Ranking:
-        worth = self._tables.get(states)
+    def rank(self, kinds: Kinds, profile: int) -> Ranking:
+        worth = self._tables.get(kinds)
         if worth is None:
-            worth = self._tables[states] = self._make(states, mix_of(states, self._asked))
-        order = nvidia_order(states.profiles[profile])
-        return Ranking(states, profile, lambda s, t: worth[t] - worth[s], order)
+            worth = self._tables[kinds] = self._make(kinds, mix_of(kinds, self._asked))
+        order = nvidia_order(kinds.profiles[profile])
+        return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], order)
 
     def forget(self) -> None:
         super().forget()

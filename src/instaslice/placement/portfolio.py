@@ -1,0 +1,125 @@
+"""Several tables, and which of them to use: rehearsed on the demand that was observed.
+
+No single table is best for every mix of profiles (designs/0003-placement-policy.md): each loses two points and more
+to another somewhere. So the candidates are played on made-up jobs of the observed mix, and the best is used.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from instaslice.geometry import Kinds, Model, States
+from instaslice.placement.policy import Regime
+from instaslice.placement.ranked import Ranking
+from instaslice.placement.rehearsal import Herd, Job, fill, jobs, loss, queue
+from instaslice.placement.tables import MakeTable
+from instaslice.placement.values import (
+    Table,
+    by_size,
+    fragmentation,
+    fullness,
+    future,
+    mix_of,
+    most_packable,
+    nvidia_order,
+    plus,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """What is expected: the shares of profiles by name, and how many slices would run at once if all found room.
+
+    Without `concurrent` it is as many as would fill the memory of the fleet.
+    """
+
+    asked: Mapping[str, float]
+    regime: Regime = Regime.QUEUE
+    concurrent: float | None = None
+
+
+def _foresight(patience: float, fill_weight: float) -> MakeTable:
+    return lambda kinds, mix: plus(future(kinds, mix, patience), fullness(kinds, fill_weight))
+
+
+def _mean_fragmentation(kinds: Kinds, mix: Sequence[float]) -> Table:
+    by_count, by_slices = fragmentation(kinds, mix), fragmentation(kinds, by_size(kinds, mix))
+    return [(a + b) / 2 for a, b in zip(by_count, by_slices, strict=True)]
+
+
+RECIPES: Final[Mapping[str, MakeTable]] = {
+    "foresight-0.99": _foresight(0.99, 1.0),
+    "foresight-0.95": _foresight(0.95, 1.0),
+    "foresight-0.85": _foresight(0.85, 1.0),
+    "foresight-0.7": _foresight(0.7, 1.0),
+    "foresight-0.5": _foresight(0.5, 1.0),
+    "foresight-0.3": _foresight(0.3, 1.0),
+    "foresight-0.7-slim": _foresight(0.7, 0.3),
+    "foresight-0.7-slices": lambda s, mix: plus(future(s, by_size(s, mix), 0.7), fullness(s, 0.3)),
+    "fgd": fragmentation,
+    "fgd-slices": lambda s, mix: fragmentation(s, by_size(s, mix)),
+    "fgd-both": lambda s, mix: plus(_mean_fragmentation(s, mix), fullness(s, 1.0)),
+    "fgd-both-packable": lambda s, mix: plus(_mean_fragmentation(s, mix), most_packable(s, 0.3), fullness(s, 1.0)),
+    "best-fit": lambda s, _: [float(used * used) for used in s.used],
+}
+UNINFORMED: Final = "foresight-0.99"
+"""Used until something was observed. With equal shares it leaves open what can be left open: no online policy gets
+stuck in fewer arrival orders of a layout (bench/orders.py)."""
+
+REHEARSED_GPUS: Final = 104
+"""A fleet is rehearsed at no more than this size: beyond it the best table no longer changes, the time would."""
+_LIVES = 12.0
+_WARM_UP = 3.0
+_ROUNDS: Final = ((3, 5), (6, 2), (8, 1))
+"""(job lists played, recipes kept) by round: all recipes on three, the best five on six more, the best two on eight."""
+
+
+def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
+    """The rankings of every profile under a recipe."""
+    worth = RECIPES[recipe](kinds, mix)
+    return [
+        Ranking(kinds, p, lambda s, t: worth[t] - worth[s], nvidia_order(profile))
+        for p, profile in enumerate(kinds.profiles)
+    ]
+
+
+def best_recipe(model: Model, gpus: int, outlook: Outlook, random: Random) -> str:
+    """The recipe that does best in rehearsal; about a second for any fleet."""
+    # Profiles that nobody asks for make states that nobody enters: without them there are a third as many.
+    model = model.only(
+        [p.name for p in model.profiles if outlook.asked.get(p.name)] or [p.name for p in model.profiles]
+    )
+    kinds = States.of(model).kinds
+    mix = mix_of(kinds, outlook.asked)
+    played = min(gpus, REHEARSED_GPUS)
+    mean_size = sum(share * p.size for share, p in zip(mix, kinds.profiles, strict=True))
+    if not gpus or not mean_size:
+        return UNINFORMED
+    concurrent = outlook.concurrent if outlook.concurrent is not None else gpus * kinds.slices / mean_size
+    concurrent *= played / gpus
+    scores = dict.fromkeys(RECIPES, 0.0)
+    tried = {recipe: rankings(kinds, recipe, mix) for recipe in scores}
+    for runs, kept in _ROUNDS:
+        for _ in range(runs):
+            arrivals = _arrivals(mix, concurrent, outlook.regime, random)
+            for recipe in scores:
+                herd = Herd(model, tried[recipe], played)
+                scores[recipe] += _score(herd, arrivals, [p.size for p in kinds.profiles], outlook.regime)
+        scores = {recipe: scores[recipe] for recipe in sorted(scores, key=lambda r: -scores[r])[:kept]}
+    return next(iter(scores))
+
+
+def _arrivals(mix: Sequence[float], concurrent: float, regime: Regime, random: Random) -> list[Job]:
+    count = concurrent if regime is Regime.FILL else concurrent * _LIVES
+    return jobs(mix, concurrent, max(1, round(count)), random)
+
+
+def _score(herd: Herd, arrivals: list[Job], sizes: Sequence[int], regime: Regime) -> float:
+    match regime:
+        case Regime.LOSS:
+            return loss(herd, arrivals, sizes, _WARM_UP)
+        case Regime.FILL:
+            return fill(herd, arrivals, sizes)
+        case Regime.QUEUE:
+            return -queue(herd, arrivals, _WARM_UP)
