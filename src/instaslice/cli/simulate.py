@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import click
 import msgspec
 
 from instaslice.errors import BadInput
 from instaslice.placement import policies
-from instaslice.simulate import alibaba, bound, fleets, migbench, mixes, report, workloads
+from instaslice.simulate import alibaba, bound, fleets, migbench, mixes, report, summary, workloads
 from instaslice.simulate.comparison import Comparison, Progress, Scenario, compare
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fractions import FractionAs
@@ -25,21 +26,26 @@ Examples:
   instaslice simulate --fleet 4x8xH100-80GB-SXM5 --fleet 2x4xA30 --mix small --load 0.9
   instaslice simulate --mix 1g.5gb=6,3g.20gb=2,2x7g.40gb=1 --queue backfill --load 0.93
   instaslice simulate --fill --load 1.05 --policy all       nothing ends: how full it gets
-  instaslice simulate --trace jobs.jsonl --create-ms 250 --destroy-ms 100 --policy dra --policy dp
+  instaslice simulate --trace jobs.jsonl --create-ms 250 --destroy-ms 100 --policy dra --policy adaptive
   instaslice simulate --trace pods.csv --fraction-as compute --resample --load 1.0
   instaslice simulate --bound --pods 5000 --report out.html what no policy could exceed, and a page to look at
 """
 
 FLEET = "13x8xA100-40GB"
+PODS = 20_000
+MIXES = ", ".join(mixes.names())
+POLICIES = ", ".join(policies.names())
+MS = click.IntRange(0)
+SHARE = click.FloatRange(0, 1)
 
 
 @click.command(epilog=EXAMPLES)
 @click.option("--fleet", "flags", multiple=True, metavar="NxGxMODEL", help=f"N nodes of G GPUs; repeatable.  [{FLEET}]")
 @click.option("--fleet-file", type=click.Path(path_type=Path), metavar="JSON", help="The fleet from a file instead.")
 @click.option("--profiles", metavar="P,P,…", help="Allow only these profiles on GPUs given by --fleet.")
-@click.option("--mix", default="uniform", show_default=True, help=f"{', '.join(mixes.names())}; or 1g.5gb=4,2x2g.10gb=1.")
-@click.option("--load", type=float, help="1.0 is what fits when packing is ideal.  [1.0]")
-@click.option("--pods", type=int, help="How many arrive.  [20000]")
+@click.option("--mix", default="uniform", show_default=True, help=f"{MIXES}; or like 1g.5gb=4,2x2g.10gb=1.")
+@click.option("--load", type=click.FloatRange(0, min_open=True), help="1.0 is what fits when packing is ideal.  [1.0]")
+@click.option("--pods", type=click.IntRange(1), help=f"How many arrive.  [{PODS}]")
 @click.option("--life", default=3600.0, show_default=True, metavar="SECONDS", help="Mean life of a pod.")
 @click.option("--lives", type=click.Choice(list(workloads.LIVES)), default="exponential", show_default=True)
 @click.option("--fill", is_flag=True, help="Pods never end; as many come as --load times what fits.")
@@ -58,14 +64,17 @@ FLEET = "13x8xA100-40GB"
     help="What becomes of a pod without room: it goes, waits in line, or lets those pass that fit.  "
     "[backfill for a trace, else none]",
 )
-@click.option("--create-ms", type=click.IntRange(0), default=0, show_default=True, help="Time to create a pod's slices.")
-@click.option("--destroy-ms", type=click.IntRange(0), default=0, show_default=True, help="Time to destroy them.")
-@click.option("--warm-up", type=click.FloatRange(0, 0.9), help="Part of the pods not counted.  [0.2; a trace, --fill: 0]")
-@click.option("--policy", "names", multiple=True, help=f"Repeatable; all, {', '.join(policies.names())}.  [{policies.DEFAULT}]")
+@click.option("--create-ms", type=MS, default=0, show_default=True, help="Time to create a pod's slices.")
+@click.option("--destroy-ms", type=MS, default=0, show_default=True, help="Time to destroy them.")
+@click.option("--warm-up", type=click.FloatRange(0, 0.9), help="Part of the pods not counted.  [0.2; trace, fill: 0]")
+@click.option("--policy", "names", multiple=True, help=f"Repeatable: all, {POLICIES}.  [{policies.DEFAULT}]")
+@click.option("--unknown-mix", is_flag=True, help="Policies are told nothing beforehand and learn as pods arrive.")
+@click.option("--moves", type=click.IntRange(0), default=0, show_default=True, help="Most slices moved to make room.")
+@click.option("--movable", type=SHARE, default=1.0, show_default=True, help="Part of the pods that may be moved.")
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many, each on its own pods.")
-@click.option("--bound", "with_bound", is_flag=True, help="Also what no policy could exceed (pip install 'instaslice[bound]').")
-@click.option("--report", "page", type=click.Path(path_type=Path), metavar="HTML", help="Write a page with charts and the map.")
+@click.option("--bound", "with_bound", is_flag=True, help="Also what no policy could exceed (extra `bound`).")
+@click.option("--report", "page", type=click.Path(path_type=Path), metavar="HTML", help="Write a page with charts.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
 def command(
@@ -86,6 +95,9 @@ def command(
     destroy_ms: int,
     warm_up: float | None,
     names: tuple[str, ...],
+    unknown_mix: bool,
+    moves: int,
+    movable: float,
     seed: int,
     seeds: int,
     with_bound: bool,
@@ -103,23 +115,20 @@ def command(
     _refuse(fill and trace is not None, "--fill makes its own pods; leave --trace away")
     _refuse(replayed and load is not None, "a trace has its own times; add --resample to draw from it at a --load")
     _refuse((replayed or fill) and pods is not None, "--pods is for Poisson arrivals; a trace or --fill has its number")
-    kept = Kept([], 0)
+    wanted = load or 1.0
     workload: workloads.Workload
+    passed_over = 0
     if trace is not None:
-        kept = _trace(trace, plan, FractionAs(fraction_as))
-        if resample:
-            workload = workloads.resampled(plan, kept.jobs, _or(load, 1.0), _or(pods, 20_000))
-        else:
-            workload = workloads.Replay(kept.jobs)
+        jobs, passed_over = _trace(trace, plan, FractionAs(fraction_as))
+        workload = workloads.resampled(plan, jobs, wanted, pods or PODS) if resample else workloads.Replay(jobs)
     elif fill:
-        workload = workloads.fill_up(plan, mixes.read(mix, plan), _or(load, 1.0))
+        workload = workloads.fill_up(plan, mixes.read(mix, plan), wanted)
     else:
-        chosen = mixes.read(mix, plan)
-        workload = workloads.poisson(plan, chosen, _or(load, 1.0), 1000 * life, _or(pods, 20_000), lives)
-    cold = _or(warm_up, 0.0 if fill or replayed else 0.2)
+        workload = workloads.poisson(plan, mixes.read(mix, plan), wanted, 1000 * life, pods or PODS, lives)
+    cold = warm_up if warm_up is not None else 0.0 if fill or replayed else 0.2
     line = Queue(queue) if queue else Queue.BACKFILL if replayed else Queue.NONE
-    rules = Rules(line, create_ms, destroy_ms, int(cold * workload.count))
-    scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)))
+    rules = Rules(line, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
+    scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)), not unknown_mix)
     if with_bound:
         bound.check(workload.count, rules)
     most = partial(bound.most_slices, plan, rules=rules) if with_bound else None
@@ -130,13 +139,15 @@ def command(
     if as_json or output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report.facts(scenario, found))).decode())
         return
-    _table(scenario, found, kept.passed_over)
+    _table(scenario, found, passed_over)
     if page is not None:
         click.echo(f"Report: {page}")
 
 
 def _fleet(flags: tuple[str, ...], file: Path | None, profiles: str | None) -> FleetPlan:
-    _refuse(bool(file and (flags or profiles)), "--fleet-file states the whole fleet; leave --fleet and --profiles away")
+    _refuse(
+        bool(file and (flags or profiles)), "--fleet-file states the whole fleet; leave --fleet and --profiles away"
+    )
     if file:
         return fleets.from_file(file)
     return fleets.from_flags(flags or (FLEET,), profiles.split(",") if profiles else ())
@@ -166,10 +177,6 @@ def _refuse(wrong: bool, reason: str) -> None:
         raise BadInput(reason)
 
 
-def _or(value: float | None, default: float) -> float:
-    return default if value is None else value
-
-
 @contextmanager
 def _progress(scenario: Scenario) -> Iterator[Progress | None]:
     if not sys.stderr.isatty():
@@ -185,27 +192,24 @@ def _progress(scenario: Scenario) -> Iterator[Progress | None]:
 
 
 def _table(scenario: Scenario, found: Comparison, passed_over: int) -> None:
-    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     console = Console(soft_wrap=True, highlight=False)
-    console.print(report.headline(scenario, passed_over))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in report.columns(found):
-        table.add_column(column, justify="left" if column == "policy" else "right", no_wrap=True)
-    for row in report.rows(found):
-        table.add_row(*row)
-    # A pipe has no width of its own; rich would cut columns off at 80.
-    console.width = max(console.width, console.measure(table).maximum)
-    console.print(table)
-    shares = Table(box=box.SIMPLE_HEAD, pad_edge=False, title="accepted, by profile", title_justify="left")
-    header, *lines = report.profile_rows(found)
-    for column in header:
-        shares.add_column(column, justify="left" if column == "profile" else "right", no_wrap=True)
-    for line in lines:
-        shares.add_row(*line)
-    console.width = max(console.width, console.measure(shares).maximum)
-    console.print(shares)
-    for note in report.notes(scenario, found):
+    # Rich would shorten columns to the terminal's width, and a pipe's is 80: a long line can still be read.
+    console.width = max(console.width, 180)
+    console.print(summary.headline(scenario, passed_over))
+    results = (summary.columns(found), *summary.rows(found))
+    for title, (header, *lines) in (("", results), ("Accepted, by profile:", summary.profile_rows(found))):
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for column in header:
+            table.add_column(
+                column.upper(), justify="left" if column in ("policy", "profile") else "right", no_wrap=True
+            )
+        for line in lines:
+            table.add_row(*line)
+        console.print(f"\n{title}" if title else "")
+        console.print(table)
+    console.print()
+    for note in summary.notes(scenario, found):
         console.print(note)

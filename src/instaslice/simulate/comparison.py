@@ -3,13 +3,15 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import Final
 
 from instaslice.placement import policies
+from instaslice.placement.policy import Regime
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import Job
 from instaslice.simulate.outcome import Course, OfPolicy, Outcome, course, of_policy, outcome
-from instaslice.simulate.simulation import Rules, Simulation
-from instaslice.simulate.workloads import Workload
+from instaslice.simulate.simulation import Queue, Rules, Simulation
+from instaslice.simulate.workloads import FillUp, Workload
 
 Progress = Callable[[str, int], None]
 """Told now and then: which policy runs, and how many more of its pods have arrived."""
@@ -17,7 +19,10 @@ Progress = Callable[[str, int], None]
 Bound = Callable[[Sequence[Job]], float]
 """The most slices that any policy can give these jobs."""
 
-_TOLD_EVERY = 2000
+_TOLD_EVERY: Final = 2000
+_KNOWN: Final = 2000
+"""Arrivals that a policy has seen before the run, where it is told the mix."""
+_FIRST_LESSON: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +34,8 @@ class Scenario:
     rules: Rules
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
+    told: bool = True
+    """Whether policies know the mix and the load beforehand, as after weeks of running; else they learn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +67,24 @@ def compare(scenario: Scenario, progress: Progress | None = None, bound: Bound |
 
 def _run(scenario: Scenario, name: str, seed: int, progress: Progress | None) -> Simulation:
     # Its own generator: a policy that draws more or less must not change what arrives.
-    policy = policies.named(name, scenario.workload.asked, Random(f"{seed} policy"))
-    run = Simulation(scenario.plan, policy, scenario.rules)
+    random = Random(f"{seed} policy")
+    workload = scenario.workload
+    if scenario.told:
+        policy = policies.named(name, {want: _KNOWN * share for want, share in workload.asked.items()}, random)
+        run = Simulation(scenario.plan, policy, scenario.rules)
+        concurrent = None if workload.concurrent is None else workload.concurrent * sum(workload.asked.values())
+        policy.learn(run.fleet, _regime(scenario), concurrent)
+    else:
+        run = Simulation(scenario.plan, policies.named(name, random=random), scenario.rules, _FIRST_LESSON)
     jobs = _jobs(scenario, seed)
-    run.run(_told(jobs, name, progress) if progress else jobs, scenario.workload.asked)
+    run.run(_told(jobs, name, progress) if progress else jobs, workload.asked)
     return run
+
+
+def _regime(scenario: Scenario) -> Regime:
+    if isinstance(scenario.workload, FillUp):
+        return Regime.FILL
+    return Regime.LOSS if scenario.rules.queue is Queue.NONE else Regime.QUEUE
 
 
 def _jobs(scenario: Scenario, seed: int) -> Iterator[Job]:

@@ -23,7 +23,7 @@ class Occupancy:
     """Follows the state of every GPU of a fleet; told of each change, never looks."""
 
     def __init__(self, fleet: Fleet) -> None:
-        self._tables = {pool.states: _Table(pool.states, sum(pool.counts.values())) for pool in fleet.pools}
+        self._tables = {pool.states: _Table(pool.states, len(pool)) for pool in fleet.pools}
         self._since = 0
         self.used = 0
         """Memory slices in use now."""

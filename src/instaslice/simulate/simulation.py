@@ -12,7 +12,8 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from instaslice.geometry import States
-from instaslice.placement import Demand, Grant, Placer, Plan, Policy
+from instaslice.placement import Demand, Grant, Placer, Plan, Policy, moves
+from instaslice.placement.policy import Regime
 from instaslice.placement.pools import Pool
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import NEVER, Job, Wants
@@ -32,19 +33,28 @@ class Queue(StrEnum):
 class Rules(NamedTuple):
     """How the world behaves. Latencies are those of one pod's slices, created or destroyed together.
 
-    Pods that arrive before `warm_up` others have are simulated and not counted.
+    Pods that arrive before `warm_up` others have are simulated and not counted. For a pod without room at most `moves`
+    slices are moved; of all pods the part `movable` lets itself be moved, and runs longer by the latencies.
     """
 
     queue: Queue = Queue.NONE
     create_ms: int = 0
     destroy_ms: int = 0
     warm_up: int = 0
+    moves: int = 0
+    movable: float = 1.0
+
+
+class _Running(NamedTuple):
+    end: int
+    grants: tuple[Grant, ...]
 
 
 class Simulation:
     """One run of one policy on one fleet. `run` once, then read `tally`, `occupancy` and `samples`."""
 
-    def __init__(self, plan: FleetPlan, policy: Policy, rules: Rules) -> None:
+    def __init__(self, plan: FleetPlan, policy: Policy, rules: Rules, learns_from: int | None = None) -> None:
+        """`learns_from` is after how many arrivals the policy first thinks about them; None: never."""
         self.plan = plan
         self.fleet = plan.build()
         self.rules = rules
@@ -60,7 +70,10 @@ class Simulation:
         self._geometry = [pool.states for pool in self.fleet.pool_of if isinstance(pool, Pool)]
         self._placer = Placer(self.fleet, policy)
         self._demands: dict[Wants, Demand] = {}
-        self._ends: list[tuple[int, int, tuple[Grant, ...]]] = []
+        self._ends: list[tuple[int, int]] = []  # end and number of pods; stale where `_running` knows better
+        self._running: dict[int, _Running] = {}
+        self._holder: dict[Grant, int] = {}  # kept only where slices may be moved
+        self._learns_at = learns_from
         self._lines: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by kind, each with its number
         self._number = 0
         self._accepted = 0
@@ -101,7 +114,7 @@ class Simulation:
             now = ends[0][0]
             self._tick(now)
             while ends and ends[0][0] == now:
-                self._release(heappop(ends)[2])
+                self._end(heappop(ends)[1])
             if self._lines:
                 self._place_waiting()
         self._tick(time)
@@ -119,6 +132,9 @@ class Simulation:
             self.tally.arrived(wants)
         demand = self._demand(wants)
         self._placer.arrived(demand)
+        if number == self._learns_at:
+            self._placer.policy.learn(self.fleet, Regime.LOSS if self.rules.queue is Queue.NONE else Regime.QUEUE)
+            self._learns_at *= 4  # what is known changes less and less
         if self._lines and (wants in self._lines or self.rules.queue is Queue.FIFO):
             placed = False  # one of its kind waits already, and nothing has been freed since it was tried
         else:
@@ -155,34 +171,73 @@ class Simulation:
                 del self._lines[wants]
 
     def _try(self, demand: Demand, number: int, job: Job) -> bool:
-        plan = self._placer.place(demand)
-        if not isinstance(plan, Plan):
-            return False
-        self._hold(plan)
         started = self.now + self.rules.create_ms
+        plan = self._placer.place(demand)
+        if isinstance(plan, Plan):
+            before = self._states(plan.grants)
+            self._placer.commit(plan)
+            self._note(before)
+        elif self.rules.moves and (found := self._rearranged(demand)) is not None:
+            plan = found.plan
+            started += self.rules.destroy_ms  # of what was in the way
+            if number >= self.rules.warm_up:
+                self.tally.moves += len(found.moves)
+        else:
+            return False
         self._accepted += 1
         if number >= self.rules.warm_up:
             self.tally.accepted(job.wants, started - job.at)
         if job.life != NEVER:
-            heappush(self._ends, (started + job.life + self.rules.destroy_ms, number, plan.grants))
+            end = started + job.life + self.rules.destroy_ms
+            self._running[number] = _Running(end, plan.grants)
+            heappush(self._ends, (end, number))
+        if self.rules.moves:
+            self._holder.update(dict.fromkeys(plan.grants, number))
         return True
+
+    def _rearranged(self, demand: Demand) -> moves.Rearrangement | None:
+        """Room made by moving others, held already; None where too few would move."""
+        found = moves.find(self.fleet, self._placer.policy, demand, self._movable, most=self.rules.moves)
+        if found is None:
+            return None
+        touched = (*(grant for move in found.moves for grant in move), *found.plan.grants)
+        before = self._states(touched)
+        self._placer.rearrange(found)
+        self._note(before)
+        # All old slots are free before a new one is taken, and a new one may be where an old one was.
+        owners = [self._holder.pop(move.old) for move in found.moves]
+        for owner, move in zip(owners, found.moves, strict=True):
+            self._holder[move.new] = owner
+            if owner in self._running:
+                end = self._running[owner].end + self.rules.destroy_ms + self.rules.create_ms
+                self._running[owner] = _Running(end, (move.new,))
+                heappush(self._ends, (end, owner))
+        return found
+
+    def _movable(self, grant: Grant) -> bool:
+        """A pod of one slice, and among those that let themselves be moved: the same pods under every policy."""
+        owner = self._holder[grant]
+        alone = owner not in self._running or len(self._running[owner].grants) == 1
+        return alone and owner * 2654435761 % 2**32 < self.rules.movable * 2**32
+
+    def _end(self, number: int) -> None:
+        running = self._running.get(number)
+        if running is None or running.end != self.now:
+            return  # it was moved, and ends later
+        del self._running[number]
+        before = self._states(running.grants)
+        self._placer.release(running.grants)
+        self._note(before)
+        self._ended += 1
+        if self.rules.moves:
+            for grant in running.grants:
+                del self._holder[grant]
 
     def _demand(self, wants: Wants) -> Demand:
         demand = self._demands.get(wants)
         if demand is None:
             demand = self._demands[wants] = Demand(wants)
         return demand
-
-    def _hold(self, plan: Plan) -> None:
-        before = self._states(plan.grants)
-        self._placer.commit(plan)
-        self._note(before)
-
-    def _release(self, grants: tuple[Grant, ...]) -> None:
-        before = self._states(grants)
-        self._placer.release(grants)
-        self._ended += 1
-        self._note(before)
 
     def _states(self, grants: tuple[Grant, ...]) -> list[tuple[int, int]]:
         fleet = self.fleet

@@ -31,12 +31,18 @@ _BATCH: Final = 1024
 
 
 class Workload(Protocol):
-    """Jobs by ascending arrival. `count` is how many there will be, `asked` the slices of each profile in one pod."""
+    """Jobs by ascending arrival. `title` says what they are and `count` how many there will be; `asked` is the slices
+    of each profile in an average pod, `concurrent` how many pods would run at once if all found room (None: not known).
+    """
 
+    @property
+    def title(self) -> str: ...
     @property
     def count(self) -> int: ...
     @property
     def asked(self) -> dict[str, float]: ...
+    @property
+    def concurrent(self) -> float | None: ...
     def jobs(self, random: Random) -> Iterator[Job]: ...
 
 
@@ -44,8 +50,10 @@ class Poisson:
     """Pods of a mix at random times, `rate` of them in a millisecond, living `life_ms` on average."""
 
     def __init__(self, mix: Mix, rate: float, life_ms: float, count: int, lives: str = "exponential") -> None:
+        self.title = f"{count} pods, Poisson arrivals, {lives} lives of {life_ms / 1000:g} s"
         self.count = count
         self.asked = mix.slices()
+        self.concurrent = rate * life_ms
         self._mix, self._rate, self._life_ms, self._lives = mix, rate, life_ms, LIVES[lives]
 
     def jobs(self, random: Random) -> Iterator[Job]:
@@ -61,8 +69,10 @@ class FillUp:
     """Pods of a mix, one a second, that never end."""
 
     def __init__(self, mix: Mix, count: int) -> None:
+        self.title = f"{count} pods that never end"
         self.count = count
         self.asked = mix.slices()
+        self.concurrent = float(count)
         self._mix = mix
 
     def jobs(self, random: Random) -> Iterator[Job]:
@@ -77,8 +87,10 @@ class Replay:
         """Raises BadWorkload where the trace has no jobs."""
         if not trace:
             raise BadWorkload("the trace has no job that wants a GPU")
+        self.title = f"{len(trace)} pods of a trace at their own times"
         self.count = len(trace)
         self.asked = as_mix(trace).slices()
+        self.concurrent = None
         self._trace = trace
 
     def jobs(self, random: Random) -> Iterator[Job]:
@@ -89,8 +101,10 @@ class Resampled:
     """Pods drawn from a trace, with their own lives, at Poisson times: the trace as a distribution."""
 
     def __init__(self, trace: Sequence[Job], rate: float, count: int) -> None:
+        self.title = f"{count} pods drawn from a trace of {len(trace)}, Poisson arrivals"
         self.count = count
         self.asked = as_mix(trace).slices()
+        self.concurrent = rate * sum(job.life for job in trace) / len(trace)
         self._trace, self._rate = trace, rate
 
     def jobs(self, random: Random) -> Iterator[Job]:
