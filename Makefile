@@ -48,4 +48,7 @@ bench-orders: setup ## How many arrival orders of valid layouts get stuck, by po
 bench-policies: setup ## Every policy in every regime, on held-out mixes (minutes)
 	$(BIN)/python bench/policies.py
 
-.PHONY: help setup test unit check fmt generate verify bench-placement bench-orders bench-policies
+bench-simulate: setup ## Ten thousand GPUs and a million pods: seconds and memory
+	$(BIN)/python bench/simulate.py
+
+.PHONY: help setup test unit check fmt generate verify bench-placement bench-orders bench-policies bench-simulate

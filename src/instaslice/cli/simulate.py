@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Literal
 
 import click
 import msgspec
@@ -129,6 +128,8 @@ def command(
     line = Queue(queue) if queue else Queue.BACKFILL if replayed else Queue.NONE
     rules = Rules(line, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
     scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)), not unknown_mix)
+    if page is not None:
+        report.check(page)
     if with_bound:
         bound.check(workload.count, rules)
     most = partial(bound.most_slices, plan, rules=rules) if with_bound else None

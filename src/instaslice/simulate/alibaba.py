@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from instaslice.errors import BadInput
 from instaslice.geometry import Model
 from instaslice.simulate.errors import BadTrace, unreadable
 from instaslice.simulate.fractions import FractionAs, of_fraction
@@ -35,7 +36,7 @@ def read(path: Path, model: Model, reading: FractionAs) -> Kept:
                 else:
                     jobs.append(job)
     except (OSError, UnicodeDecodeError) as error:
-        raise BadTrace(path, 1, unreadable(path, error)) from None
+        raise BadInput(unreadable(path, error)) from None
     return kept(jobs, passed_over)
 
 

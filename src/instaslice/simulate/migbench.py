@@ -44,7 +44,7 @@ def read(path: Path, plan: FleetPlan) -> Kept:
                 except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                     raise BadTrace(path, number, str(error)) from None
     except OSError as error:
-        raise BadTrace(path, 1, unreadable(path, error)) from None
+        raise BadInput(unreadable(path, error)) from None
     return kept(jobs)
 
 

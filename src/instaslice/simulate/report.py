@@ -8,7 +8,6 @@ import msgspec
 from instaslice.errors import BadInput
 from instaslice.geometry import Placement, States
 from instaslice.simulate.comparison import Comparison, Scenario
-from instaslice.simulate.errors import unreadable
 from instaslice.simulate.outcome import Course, OfPolicy
 from instaslice.simulate.summary import columns, headline, notes, profile_rows, rows
 
@@ -83,6 +82,14 @@ class Page(msgspec.Struct):
     lines: list[Lines]
 
 
+def check(path: Path) -> None:
+    """Whether a page can be written there, before minutes are spent on what is in it. Raises BadInput."""
+    if path.is_dir():
+        raise BadInput(f"{path} cannot be written: it is a folder")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
+
+
 def write(path: Path, scenario: Scenario, found: Comparison) -> None:
     """Write the page. Raises BadInput where the file cannot be written."""
     template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
@@ -91,7 +98,7 @@ def write(path: Path, scenario: Scenario, found: Comparison) -> None:
     try:
         path.write_text(template.replace("{{data}}", data), encoding="utf-8")
     except OSError as error:
-        raise BadInput(unreadable(path, error).replace("read", "written")) from None
+        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _page(scenario: Scenario, found: Comparison) -> Page:
