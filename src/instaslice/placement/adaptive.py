@@ -8,13 +8,13 @@ from instaslice.geometry import Kinds
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Regime
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe
-from instaslice.placement.ranked import RankedPolicy, Ranking
-from instaslice.placement.values import Table, mix_of, nvidia_order
+from instaslice.placement.tables import Valued
+from instaslice.placement.values import Table, mix_of
 
 _REMEMBERED: Final = 4000
 
 
-class Adaptive(RankedPolicy):
+class Adaptive(Valued):
     """Starts with a table that assumes nothing; `learn` looks at what arrived and chooses again.
 
     What arrived long ago weighs less: at every 4000 slices the counts are halved. `asked` is what is known beforehand,
@@ -24,13 +24,11 @@ class Adaptive(RankedPolicy):
     name = "adaptive"
 
     def __init__(self, asked: Mapping[str, float] | None = None, random: Random | None = None) -> None:
-        super().__init__()
+        super().__init__(asked)
         self._random = random or Random(0)
-        self._asked = dict(asked or {})
         self._seen = sum(self._asked.values())
         self._mix = dict(self._asked)
         self._recipes: dict[Kinds, str] = {}
-        self._tables: dict[Kinds, Table] = {}
 
     def arrived(self, profile: str) -> None:
         self._asked[profile] = self._asked.get(profile, 0.0) + 1
@@ -42,14 +40,13 @@ class Adaptive(RankedPolicy):
     def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
         self._mix = dict(self._asked)
         self._recipes.clear()
-        self._tables.clear()
         self.forget()
         if not self._mix:
             return
         memory = sum(len(pool) * pool.kinds.slices for pool in fleet.pools)
         for pool in fleet.pools:
             # Demand is expected on each kind of GPU in proportion to its memory.
-            part = None if concurrent is None else concurrent * len(pool) * pool.kinds.slices / memory
+            part = None if concurrent is None else concurrent * len(pool) * pool.kinds.slices / max(memory, 1)
             outlook = Outlook(self._mix, regime, part)
             self._recipes[pool.kinds] = best_recipe(pool.model, len(pool), outlook, self._random)
 
@@ -57,8 +54,5 @@ class Adaptive(RankedPolicy):
         """The name of the table in use for a geometry."""
         return self._recipes.get(kinds, UNINFORMED)
 
-    def rank(self, kinds: Kinds, profile: int) -> Ranking:
-        worth = self._tables.get(kinds)
-        if worth is None:
-            worth = self._tables[kinds] = RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._mix))
-        return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], nvidia_order(kinds.profiles[profile]))
+    def table(self, kinds: Kinds) -> Table:
+        return RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._mix))

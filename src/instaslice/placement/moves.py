@@ -4,17 +4,21 @@ A move ends a slice and makes it anew elsewhere, so it costs somebody a restart:
 that their owner marked as movable. This room only finds the moves; whether to make them is for the controller.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
-from itertools import combinations
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import lru_cache, partial
+from itertools import combinations, islice
+from typing import Final, NamedTuple
 
 from instaslice.geometry import States
-from instaslice.placement.demands import Admits, Demand, Grant, Plan
-from instaslice.placement.fleet import Fleet
+from instaslice.placement.demands import Admits, Demand, Grant, Plan, Share
+from instaslice.placement.fleet import Fleet, Node
 from instaslice.placement.grants import grant_at, spot_grant
 from instaslice.placement.policy import Policy
 from instaslice.placement.pools import Pool
+from instaslice.placement.together import on_one_node
+
+SETS_TRIED: Final = 500
+"""Each takes some tenths of a millisecond; a fleet has more sets of two slices than anybody would wait for."""
 
 Movable = Callable[[Grant], bool]
 Lands = Callable[[Grant], Admits]
@@ -49,24 +53,79 @@ def find(
 ) -> Rearrangement | None:
     """The fewest slices, at most `most`, whose moving makes room for a refused demand; None where that is not enough.
 
-    Of as few, those that hold least memory. Without `lands` a slice may go anywhere. For demands of one slice; a
-    demand of several, or of a share, gets None. The fleet is as before when this returns.
+    Of as few, those that hold least memory. Without `lands` a slice may go anywhere. Shares are not moved, nor for
+    them. The fleet is as before when this returns. For a demand of several slices at most SETS_TRIED are looked at.
     """
-    if len(demand.wants) != 1 or not isinstance(demand.wants[0], str):
+    if any(isinstance(want, Share) for want in demand.wants):
         return None
-    profile = demand.wants[0]
+    search = _for_one if len(demand.wants) == 1 else _for_several
+    return search(fleet, policy, demand, movable, lands, most)
+
+
+def _for_one(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
+) -> Rearrangement | None:
+    profile = str(demand.wants[0])
+
+    def wanted(gpu: int) -> tuple[Grant, ...]:
+        pool = fleet.pool_of[gpu]
+        assert isinstance(pool, Pool)
+        k = policy.placement(pool.states, fleet.state_of[gpu], profile)
+        assert k is not None, "an opening leaves a legal start"
+        return (grant_at(fleet, gpu, k),)
+
     for gpus, opening in _openings(fleet, profile, most):
         for gpu in gpus:
-            node = fleet.node_of[gpu].name
             old = [grant_at(fleet, gpu, k) for k in opening.placements]
-            if (demand.admits is not None and not demand.admits(node)) or not all(map(movable, old)):
+            if not _admitted(demand, fleet.node_of[gpu]) or not all(map(movable, old)):
                 continue
-            found = _try(fleet, policy, profile, gpu, old, lands)
+            found = _try(fleet, policy, old, partial(wanted, gpu), lands)
             if found is not None:
                 return found
             if lands is None:
                 break  # GPUs of the same state are alike: what did not work for this one will not for the next
     return None
+
+
+def _for_several(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
+) -> Rearrangement | None:
+    def wanted(node: Node) -> tuple[Grant, ...] | None:
+        return on_one_node(fleet.alone(node), policy, Demand(demand.wants))
+
+    for node, old in islice(_sets(fleet, demand, movable, most), SETS_TRIED):
+        found = _try(fleet, policy, old, partial(wanted, node), lands)
+        if found is not None:
+            return found
+    return None
+
+
+def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[Node, list[Grant]]]:
+    """Movable slices of one node, fewest first, that hold enough memory for what the node lacks."""
+    sizes = {
+        want: min((pool.model.profile(want).size for pool in fleet.pools if pool.model.has(want)), default=0)
+        for want in demand.wants
+        if isinstance(want, str)
+    }
+    needed = sum(sizes[str(want)] for want in demand.wants)
+    for count in range(1, most + 1):
+        for node in fleet.nodes.values():
+            if not _admitted(demand, node):
+                continue
+            running = [grant for gpu in fleet.mig_gpus(node) for grant in _running(fleet, gpu) if movable(grant)]
+            for old in sorted(combinations(running, count), key=lambda each: sum(grant.size for grant in each)):
+                if node.free + sum(grant.size for grant in old) >= needed:
+                    yield node, list(old)
+
+
+def _running(fleet: Fleet, gpu: int) -> list[Grant]:
+    pool = fleet.pool_of[gpu]
+    assert isinstance(pool, Pool)
+    return [grant_at(fleet, gpu, k) for k in pool.states.layouts[fleet.state_of[gpu]]]
+
+
+def _admitted(demand: Demand, node: Node) -> bool:
+    return demand.admits is None or demand.admits(node.name)
 
 
 def _openings(fleet: Fleet, profile: str, most: int) -> list[tuple[list[int], _Opening]]:
@@ -96,31 +155,33 @@ def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Ope
 
 
 def _try(
-    fleet: Fleet, policy: Policy, profile: str, gpu: int, old: list[Grant], lands: Lands | None
+    fleet: Fleet,
+    policy: Policy,
+    old: list[Grant],
+    wanted: Callable[[], tuple[Grant, ...] | None],
+    lands: Lands | None,
 ) -> Rearrangement | None:
-    """Free the old slots, take the wanted one, and let the policy place the old slices again; then put all back."""
+    """Free the old slots, take what is wanted, and let the policy place the old slices again; then put all back."""
     taken: list[Grant] = []
     for grant in old:
         fleet.give_back(grant)
     try:
-        pool = fleet.pool_of[gpu]
-        assert isinstance(pool, Pool)
-        k = policy.placement(pool.states, fleet.state_of[gpu], profile)
-        assert k is not None, "an opening leaves a legal start"
-        wanted = grant_at(fleet, gpu, k)
-        fleet.take(wanted)
-        taken.append(wanted)
+        grants = wanted()
+        if grants is None:
+            return None
+        for grant in grants:
+            fleet.take(grant)
+            taken.append(grant)
         moves = []
-        for grant in sorted(old, key=lambda g: -g.size):
-            assert isinstance(grant.want, str)
-            to = policy.first(fleet, grant.want, lands(grant) if lands is not None else None)
+        for grant in sorted(old, key=lambda each: -each.size):
+            to = policy.first(fleet, str(grant.want), lands(grant) if lands is not None else None)
             if to is None:
                 return None
             new = spot_grant(fleet, to)
             fleet.take(new)
             taken.append(new)
             moves.append(Move(grant, new))
-        return Rearrangement(tuple(moves), Plan((wanted,)))
+        return Rearrangement(tuple(moves), Plan(grants))
     finally:
         for grant in taken:
             fleet.give_back(grant)

@@ -22,14 +22,14 @@ class LowestStart(Policy):
         choices = () if p is None else states.choices[p][state]
         return choices[0] if choices else None
 
-    def on_node(self, fleet: Fleet, node: Node, profile: str) -> Iterator[Spot]:
-        """The spots of one node, first GPU first."""
-        for gpu in fleet.mig_gpus(node):
-            pool = fleet.pool_of[gpu]
-            assert isinstance(pool, Pool)
-            k = self.placement(pool.states, fleet.state_of[gpu], profile)
-            if k is not None:
-                yield Spot(gpu, k)
+    def on(self, fleet: Fleet, gpus: Iterable[int], profile: str) -> Iterator[Spot]:
+        """The spots on these GPUs, in their order."""
+        for gpu in gpus:
+            state, pool = fleet.state_of[gpu], fleet.pool_of[gpu]
+            if state >= 0 and isinstance(pool, Pool):
+                k = self.placement(pool.states, state, profile)
+                if k is not None:
+                    yield Spot(gpu, k)
 
 
 class FirstFit(LowestStart):
@@ -54,9 +54,9 @@ class FirstFit(LowestStart):
         return found
 
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
-        for node in fleet.nodes.values():
-            if admits is None or admits(node.name):
-                yield from self.on_node(fleet, node, profile)
+        for spot in self.on(fleet, range(len(fleet.state_of)), profile):
+            if admits is None or admits(fleet.node_of[spot.gpu].name):
+                yield spot
 
 
 class NodeFirst(LowestStart):
@@ -69,7 +69,7 @@ class NodeFirst(LowestStart):
     def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
         for node in self.nodes(fleet):
             if admits is None or admits(node.name):
-                yield from self.on_node(fleet, node, profile)
+                yield from self.on(fleet, node.gpus, profile)
 
 
 class MostFreeNode(NodeFirst):

@@ -11,10 +11,10 @@ from typing import Final
 
 from instaslice.geometry import Kinds, Model, States
 from instaslice.placement.policy import Regime
-from instaslice.placement.ranked import Ranking
+from instaslice.placement.ranked import Ranking, by_worth
 from instaslice.placement.rehearsal import Herd, Job, fill, jobs, loss, queue
-from instaslice.placement.tables import MakeTable
 from instaslice.placement.values import (
+    MakeTable,
     Table,
     by_size,
     fragmentation,
@@ -22,7 +22,6 @@ from instaslice.placement.values import (
     future,
     mix_of,
     most_packable,
-    nvidia_order,
     plus,
 )
 
@@ -78,10 +77,7 @@ _ROUNDS: Final = ((3, 5), (6, 2), (8, 1))
 def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
     """The rankings of every profile under a recipe."""
     worth = RECIPES[recipe](kinds, mix)
-    return [
-        Ranking(kinds, p, lambda s, t: worth[t] - worth[s], nvidia_order(profile))
-        for p, profile in enumerate(kinds.profiles)
-    ]
+    return [by_worth(kinds, p, worth) for p in range(len(kinds.profiles))]
 
 
 def best_recipe(model: Model, gpus: int, outlook: Outlook, random: Random) -> str:
@@ -96,8 +92,9 @@ def best_recipe(model: Model, gpus: int, outlook: Outlook, random: Random) -> st
     mean_size = sum(share * p.size for share, p in zip(mix, kinds.profiles, strict=True))
     if not gpus or not mean_size:
         return UNINFORMED
-    concurrent = outlook.concurrent if outlook.concurrent is not None else gpus * kinds.slices / mean_size
-    concurrent *= played / gpus
+    full = played * kinds.slices / mean_size
+    # Beyond twice what there is, more demand only makes the rehearsal longer.
+    concurrent = full if outlook.concurrent is None else min(outlook.concurrent * played / gpus, 2 * full)
     scores = dict.fromkeys(RECIPES, 0.0)
     tried = {recipe: rankings(kinds, recipe, mix) for recipe in scores}
     for runs, kept in _ROUNDS:

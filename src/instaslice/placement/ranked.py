@@ -12,6 +12,7 @@ from instaslice.placement.demands import Admits
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Policy, Spot
 from instaslice.placement.pools import Pool, bits
+from instaslice.placement.values import nvidia_order
 
 Score = Callable[[int, int], float]
 """How good it is to go from kind s (first) to kind t (second): higher is better."""
@@ -37,6 +38,11 @@ class Ranking:
             self.fits |= 1 << s
             by_score[top] = by_score.get(top, 0) | 1 << s
         self.tiers = [by_score[top] for top in sorted(by_score, reverse=True)]
+
+
+def by_worth(kinds: Kinds, profile: int, worth: Sequence[float]) -> Ranking:
+    """Where worth is gained most or lost least; of starts as good as each other, the one NVIDIA's driver prefers."""
+    return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], nvidia_order(kinds.profiles[profile]))
 
 
 class RankedPolicy(Policy):

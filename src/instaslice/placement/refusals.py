@@ -59,7 +59,8 @@ class Refusal:
             if alone is not None:
                 return alone
         count = len(self.demand.wants)
-        return Reason(Short.TOGETHER, f"each of the {count} slices would fit, but no node has room for all at once")
+        words = f"each of the {count} slices would fit, but no node has room for all at once"
+        return Reason(Short.TOGETHER, words + self._help(self.demand))
 
     def _of_profile(self, profile: str) -> Reason | None:
         pools = [pool for pool in self._fleet.pools if pool.model.has(profile)]
@@ -69,22 +70,23 @@ class Refusal:
         if not any(pool.model.profile(profile).starts for pool in pools):
             names = ", ".join(pool.model.name for pool in pools)
             return Reason(Short.GPUS, f"where {profile} may start on {names} is not known until its driver was asked")
+        alone = Demand((profile,), self.demand.admits)
         look = _Look(self._fleet, pools, profile, self.demand.admits)
         if look.fitting_admitted:
             return None
         if look.fitting or not look.admitted:
-            room = f"{look.fitting} GPUs have room for {profile}, but" if look.fitting else f"GPUs have {profile}, but"
-            return Reason(Short.NODES, f"{room} none of their nodes admits the pod")
+            room = _gpus(look.fitting, "has", "have") + " room for" if look.fitting else "GPUs have"
+            return Reason(Short.NODES, f"{room} {profile}, but no such node admits the pod")
         if look.windows:
-            hold = "GPU holds" if look.windows == 1 else "GPUs hold"
-            words = f"{look.windows} {hold} enough free memory for {profile} but not the media engines that it needs"
-            return Reason(Short.ENGINES, words + self._help(profile))
+            hold = _gpus(look.windows, "holds", "hold")
+            words = f"{hold} enough free memory for {profile} but not the media engines that it needs"
+            return Reason(Short.ENGINES, words + self._help(alone))
         if look.enough:
-            hold = "GPU holds" if look.enough == 1 else "GPUs hold"
-            words = f"{look.enough} {hold} enough free memory for {profile} but no legal start"
-            return Reason(Short.START, words + self._help(profile))
+            hold = _gpus(look.enough, "holds", "hold")
+            words = f"{hold} enough free memory for {profile} but no legal start"
+            return Reason(Short.START, words + self._help(alone))
         words = f"{profile} needs {look.size} free memory slices on one GPU; the most that one has is {look.most}"
-        return Reason(Short.MEMORY, words + self._help(profile))
+        return Reason(Short.MEMORY, words + self._help(alone))
 
     def _of_share(self, want: Share) -> Reason | None:
         pools = self._fleet.shared
@@ -97,17 +99,18 @@ class Refusal:
         if any(admits is None or admits(self._fleet.node_of[gpu].name) for gpu in fitting):
             return None
         if fitting:
-            return Reason(Short.NODES, f"{want}: {len(fitting)} GPUs have room, but none of their nodes admits the pod")
+            return Reason(
+                Short.NODES, f"{_gpus(len(fitting), 'has', 'have')} room for {want}, but no such node admits the pod"
+            )
         most = max(pool.most_free() for pool in pools)
         return Reason(Short.MEMORY, f"{want} was asked for; the most that is free on one is {most} MiB")
 
-    def _help(self, profile: str) -> str:
-        alone = Demand((profile,), self.demand.admits)
-        found = moves.find(self._fleet, self._policy, alone, lambda _: True)
+    def _help(self, demand: Demand) -> str:
+        found = moves.find(self._fleet, self._policy, demand, lambda _: True)
         if found is None:
             return "; a slice must end or a GPU be added"
         count = len(found.moves)
-        return f"; {count} move{'s' if count > 1 else ''} would free one"
+        return f"; {count} move{'s' if count > 1 else ''} would free {'one' if len(demand.wants) == 1 else 'it'}"
 
 
 class _Look:
@@ -133,6 +136,10 @@ class _Look:
                     self.enough += admitted
                 if admitted:
                     self.most = max(self.most, states.free[state])
+
+
+def _gpus(count: int, one: str, several: str) -> str:
+    return f"1 GPU {one}" if count == 1 else f"{count} GPUs {several}"
 
 
 def _names(pool: Pool) -> str:

@@ -1,13 +1,11 @@
 """The ranked policies by what their table says: best fit, spread, FGD, the dynamic program."""
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping
 
 from instaslice.geometry import Kinds
-from instaslice.placement.ranked import RankedPolicy, Ranking
+from instaslice.placement.ranked import RankedPolicy, Ranking, by_worth
 from instaslice.placement.values import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
-
-MakeTable = Callable[[Kinds, Sequence[float]], Table]
-"""From the kinds of state and the mix of demand to the worth of each."""
 
 
 class Spread(RankedPolicy):
@@ -32,18 +30,19 @@ class BestFit(RankedPolicy):
 class Valued(RankedPolicy):
     """Where the worth of the GPU's state falls least, or rises most. `asked` weighs profiles by name."""
 
-    def __init__(self, make: MakeTable, asked: Mapping[str, float] | None = None) -> None:
+    def __init__(self, asked: Mapping[str, float] | None = None) -> None:
         super().__init__()
-        self._make = make
         self._asked = dict(asked or {})
         self._tables: dict[Kinds, Table] = {}
 
+    @abstractmethod
+    def table(self, kinds: Kinds) -> Table:
+        """What each kind is worth; asked for once for each geometry until `forget`."""
+
     def rank(self, kinds: Kinds, profile: int) -> Ranking:
-        worth = self._tables.get(kinds)
-        if worth is None:
-            worth = self._tables[kinds] = self._make(kinds, mix_of(kinds, self._asked))
-        order = nvidia_order(kinds.profiles[profile])
-        return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], order)
+        if kinds not in self._tables:
+            self._tables[kinds] = self.table(kinds)
+        return by_worth(kinds, profile, self._tables[kinds])
 
     def forget(self) -> None:
         super().forget()
@@ -55,8 +54,8 @@ class Fgd(Valued):
 
     name = "fgd"
 
-    def __init__(self, asked: Mapping[str, float] | None = None) -> None:
-        super().__init__(fragmentation, asked)
+    def table(self, kinds: Kinds) -> Table:
+        return fragmentation(kinds, mix_of(kinds, self._asked))
 
 
 class Foresight(Valued):
@@ -64,5 +63,5 @@ class Foresight(Valued):
 
     name = "dp"
 
-    def __init__(self, asked: Mapping[str, float] | None = None, patience: float = 0.7, fill: float = 0.3) -> None:
-        super().__init__(lambda s, mix: plus(future(s, mix, patience), fullness(s, fill)), asked)
+    def table(self, kinds: Kinds) -> Table:
+        return plus(future(kinds, mix_of(kinds, self._asked), patience=0.7), fullness(kinds, 0.3))

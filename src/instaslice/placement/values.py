@@ -4,11 +4,13 @@ A table V gives each kind a number; placing a slice moves a GPU from s to t and 
 profile of the geometry its share of what is asked for, by index; it sums to 1 where any of them is asked for.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from instaslice.geometry import Kinds, Profile
 
 Table = list[float]
+MakeTable = Callable[[Kinds, Sequence[float]], Table]
+"""From the kinds of a geometry and the mix of demand to the worth of each kind."""
 
 
 def mix_of(kinds: Kinds, asked: Mapping[str, float]) -> tuple[float, ...]:

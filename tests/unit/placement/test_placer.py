@@ -1,0 +1,226 @@
+"""A pod's slices at once, all or nothing; and what is said when there is no room."""
+
+import pytest
+from fleets import fleet, grant, picture, place, placer, spots
+
+from instaslice.geometry import models
+from instaslice.placement import (
+    Demand,
+    Fleet,
+    FleetError,
+    GpuId,
+    NodeName,
+    NotFree,
+    NotHeld,
+    Plan,
+    Share,
+    Short,
+    UnknownGpu,
+)
+
+
+class TestSeveralSlices:
+    def test_go_to_one_node_over_several_gpus(self):
+        answer = place(fleet("a0", "b0", "b1", held=[("a0", "1g.5gb", 0)]), "7g.40gb", "4g.20gb", "3g.20gb")
+        assert {gpu[0] for gpu, _ in spots(answer)} == {"b"}
+
+    def test_are_granted_in_the_order_in_which_they_were_asked_for(self):
+        answer = place(fleet("a0"), "1g.5gb", "4g.20gb", "2g.10gb")
+        assert [grant.want for grant in answer.grants] == ["1g.5gb", "4g.20gb", "2g.10gb"]
+
+    def test_find_the_only_way_where_taking_one_by_one_gets_stuck(self):
+        wants = ["2g.10gb"] * 3 + ["1g.10gb"]
+        assert len(spots(place(fleet("a0"), *wants, policy="first-fit"))) == 4
+
+    def test_are_refused_together_when_one_does_not_fit(self):
+        made = fleet("a0", "b0", held=[("a0", "1g.5gb", 0), ("b0", "1g.5gb", 0)])
+        refusal = place(made, "4g.20gb", "3g.20gb", "3g.20gb")
+        assert refusal.short is Short.START
+
+    def test_never_lie_on_two_nodes(self):
+        refusal = place(fleet("a0", "b0"), "7g.40gb", "1g.5gb")
+        assert refusal.short is Short.TOGETHER
+        assert str(refusal).startswith("each of the 2 slices would fit, but no node has room for all at once")
+
+    def test_and_shares_may_come_together(self):
+        made = fleet("a0", "b0")
+        made.add_shared_gpu(GpuId("b1"), NodeName("b"), 1000)
+        assert [gpu for gpu, _ in spots(place(made, Share(400), "1g.5gb", Share(600)))] == ["b1", "b0", "b1"]
+
+
+class TestCommit:
+    def test_holds_and_release_gives_back(self):
+        door = placer(fleet("a0", "a1"))
+        plan = door.place(Demand(("3g.20gb", "1g.5gb")))
+        before = picture(door.fleet)
+        door.commit(plan)
+        assert sum(map(len, picture(door.fleet).values())) == 2
+        door.release(plan.grants)
+        assert picture(door.fleet) == before
+
+    def test_of_a_stale_plan_holds_nothing(self):
+        door = placer(fleet("a0"))
+        plan = door.place(Demand(("1g.5gb", "4g.20gb")))
+        door.fleet.take(grant("a0", "4g.20gb", 0))
+        before = picture(door.fleet)
+        with pytest.raises(NotFree, match=r"4g\.20gb at 0 on GPU a0, which holds"):
+            door.commit(plan)
+        assert picture(door.fleet) == before
+
+    def test_what_is_not_held_cannot_be_given_back(self):
+        with pytest.raises(NotHeld, match=r"1g\.5gb at 3 on GPU a0, which holds nothing"):
+            fleet("a0").give_back(grant("a0", "1g.5gb", 3))
+
+    def test_an_unknown_gpu_and_a_second_of_the_same_name_are_errors(self):
+        made = fleet("a0")
+        with pytest.raises(UnknownGpu, match="no GPU b7"):
+            made.take(grant("b7", "1g.5gb", 0))
+        with pytest.raises(FleetError, match="a GPU a0 already"):
+            made.add_gpu(GpuId("a0"), NodeName("a"), models.named("A30"))
+
+    def test_a_closed_gpu_keeps_what_it_holds_and_can_give_it_back(self):
+        made = fleet("a0", held=[("a0", "3g.20gb", 4)])
+        made.close("a0")
+        made.take(grant("a0", "1g.5gb", 0))
+        made.give_back(grant("a0", "3g.20gb", 4))
+        made.open("a0")
+        assert [str(k) for k in made.held("a0")] == ["1g.5gb at 0"]
+        assert made.nodes["a"].free == 7
+
+    def test_a_removed_gpu_is_gone_with_its_node(self):
+        made = fleet("a0", "b0", held=[("a0", "3g.20gb", 4)])
+        made.remove_gpu("a0")
+        assert list(made.nodes) == ["b"]
+        assert len(made) == 1
+        assert spots(place(made, "7g.40gb")) == [("b0", 0)]
+
+
+FRAGMENTED = [(gpu, "1g.5gb", start) for gpu in ("a0", "b0") for start in (0, 4)]
+
+
+@pytest.mark.parametrize(
+    "held, wants, admits, short, words",
+    [
+        pytest.param(
+            FRAGMENTED,
+            ["3g.20gb"],
+            None,
+            Short.START,
+            "2 GPUs hold enough free memory for 3g.20gb but no legal start; 1 move would free one",
+            id="memory is free in the wrong places",
+        ),
+        pytest.param(
+            [("a0", "7g.40gb", 0), ("b0", "4g.20gb", 0), ("b0", "2g.10gb", 4)],
+            ["3g.20gb"],
+            None,
+            Short.MEMORY,
+            "3g.20gb needs 4 free memory slices on one GPU; the most that one has is 2; "
+            "a slice must end or a GPU be added",
+            id="no memory is free",
+        ),
+        pytest.param(
+            [],
+            ["3g.40gb"],
+            None,
+            Short.PROFILE,
+            "profile 3g.40gb does not exist on any node (A100-40GB has 1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, "
+            "4g.20gb, 7g.40gb)",
+            id="no GPU has the profile",
+        ),
+        pytest.param(
+            [("a0", "1g.5gb+me", 0), ("b0", "1g.5gb+me", 0)],
+            ["1g.5gb+me"],
+            None,
+            Short.ENGINES,
+            "2 GPUs hold enough free memory for 1g.5gb+me but not the media engines that it needs; "
+            "a slice must end or a GPU be added",
+            id="the media engines are taken",
+        ),
+        pytest.param(
+            [],
+            ["1g.5gb"],
+            lambda node: False,
+            Short.NODES,
+            "2 GPUs have room for 1g.5gb, but no such node admits the pod",
+            id="no node admits the pod",
+        ),
+        pytest.param(
+            [("a0", "7g.40gb", 0)],
+            ["1g.5gb"],
+            lambda node: node == "a",
+            Short.NODES,
+            "1 GPU has room for 1g.5gb, but no such node admits the pod",
+            id="the node that admits the pod is full",
+        ),
+        pytest.param(
+            [],
+            [Share(100)],
+            None,
+            Short.GPUS,
+            "100 MiB of a shared GPU was asked for, but no GPU is shared by memory",
+            id="no GPU is shared",
+        ),
+        pytest.param([], [], None, Short.GPUS, "the pod asks for no slice", id="nothing asked for"),
+    ],
+)
+def test_a_refusal_says_what_is_short_and_what_would_help(held, wants, admits, short, words):
+    refusal = place(fleet("a0", "b0", held=held), *wants, admits=admits)
+    assert (refusal.short, str(refusal)) == (short, words)
+
+
+def test_an_empty_fleet_says_so():
+    assert str(place(Fleet(), "1g.5gb")) == "there is no GPU in the fleet"
+
+
+def test_a_model_whose_placements_nobody_published_says_so():
+    refusal = place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb")
+    assert "not known until its driver was asked" in str(refusal)
+
+
+class TestShares:
+    def shared(self, *sizes):
+        made = Fleet()
+        for number, size in enumerate(sizes):
+            made.add_shared_gpu(GpuId(f"{number}x"), NodeName(str(number)), size)
+        return placer(made)
+
+    def take(self, door, want):
+        answer = door.place(Demand((want,)))
+        assert isinstance(answer, Plan), str(answer)
+        door.commit(answer)
+        return answer.grants[0]
+
+    def test_go_where_least_is_left_over(self):
+        door = self.shared(1000, 1000)
+        assert [self.take(door, Share(mib)).gpu for mib in (600, 500, 400, 500)] == ["0x", "1x", "0x", "1x"]
+
+    def test_are_never_promised_twice(self):
+        door = self.shared(1000)
+        self.take(door, Share(700))
+        refusal = door.place(Demand((Share(400),)))
+        assert str(refusal) == "400 MiB of a shared GPU was asked for; the most that is free on one is 300 MiB"
+
+    def test_of_a_fraction_depend_on_the_gpu_and_are_rounded_up(self):
+        door = self.shared(1001)
+        assert self.take(door, Share(fraction=0.5)).size == 501
+
+    def test_prefer_the_smaller_gpu(self):
+        assert self.take(self.shared(2000, 1000), Share(500)).gpu == "1x"
+
+    def test_larger_than_any_gpu_say_so(self):
+        assert str(self.shared(1000).place(Demand((Share(2000),)))).endswith("the largest has 1000 MiB")
+
+    def test_are_given_back_whole(self):
+        door = self.shared(1000)
+        grant = self.take(door, Share(1000))
+        door.release([grant])
+        assert self.take(door, Share(1000)) == grant
+        with pytest.raises(NotHeld):
+            door.release([grant._replace(size=1001)])
+
+    def test_of_one_pod_are_spread_over_the_gpus_of_its_node_where_they_must(self):
+        made = Fleet()
+        for gpu in ("0", "1"):
+            made.add_shared_gpu(GpuId(gpu), NodeName("n"), 1000)
+        answer = placer(made).place(Demand((Share(600), Share(600), Share(400), Share(400))))
+        assert sorted(grant.gpu for grant in answer.grants) == ["0", "0", "1", "1"]

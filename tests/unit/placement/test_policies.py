@@ -1,0 +1,133 @@
+"""Where each policy puts the next slice."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from fleets import A100, fleet, place, placer, spots
+
+from instaslice.errors import BadInput
+from instaslice.geometry import models
+from instaslice.placement import Demand, Fleet, GpuId, NodeName, Regime, policies
+
+
+@pytest.mark.parametrize(
+    "policy, held, wanted, spot",
+    [
+        pytest.param("first-fit", [], "3g.20gb", ("a0", 0), id="first fit takes the lowest start"),
+        pytest.param("first-fit", [("a0", "1g.5gb", 0)], "1g.5gb", ("a0", 1), id="first fit takes the first GPU"),
+        pytest.param("first-fit", [("a0", "7g.40gb", 0)], "1g.5gb", ("a1", 0), id="first fit goes on where it is full"),
+        pytest.param("das", [("a0", "1g.5gb", 0)], "1g.5gb", ("b0", 0), id="DAS goes to the node with most free"),
+        pytest.param("das", [], "1g.5gb", ("a0", 0), id="DAS takes the first node of those alike"),
+        pytest.param("spread", [("a0", "1g.5gb", 0)], "1g.5gb", ("a1", 0), id="spread takes the emptiest GPU"),
+        pytest.param("best-fit", [("a1", "4g.20gb", 0)], "3g.20gb", ("a1", 4), id="best fit fills the fullest"),
+        pytest.param("best-fit", [], "1g.5gb", ("a0", 6), id="best fit starts where NVIDIA's driver would"),
+        pytest.param("fgd", [("b0", "4g.20gb", 0)], "3g.20gb", ("b0", 4), id="FGD closes a gap that only few can use"),
+        pytest.param("dp", [("b0", "4g.20gb", 0)], "3g.20gb", ("b0", 4), id="foresight fills beside a 4g"),
+        pytest.param("adaptive", [], "3g.20gb", ("a0", 4), id="ours: first 3g goes right so that a 4g still fits left"),
+        pytest.param("adaptive", [("a0", "3g.20gb", 4)], "4g.20gb", ("a0", 0), id="ours: 4g beside a 3g"),
+        pytest.param("adaptive", [], "1g.10gb", ("a0", 6), id="ours: a double 1g goes where no 2g may start"),
+        pytest.param("adaptive", [("b0", "1g.5gb", 0)], "7g.40gb", ("a0", 0), id="ours: a whole GPU"),
+    ],
+)
+def test_where_the_next_slice_goes(policy, held, wanted, spot):
+    gpus = ("a0", "a1", "b0") if policy != "das" else ("a0", "b0")
+    assert spots(place(fleet(*gpus, held=held), wanted, policy=policy)) == [spot]
+
+
+def test_dra_takes_the_first_gpu_and_start_of_a_node_that_chance_names():
+    made = fleet("a0", "a1", "b0", "c0")
+    dra = policies.named("dra", random=Random(1))
+    found = [dra.first(made, "1g.5gb") for _ in range(200)]
+    assert Counter(made.names[spot.gpu] for spot in found).keys() == {"a0", "b0", "c0"}
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_the_first_spot_is_the_first_of_all_spots_and_every_gpu_with_room_comes_once(name):
+    held = [("a0", "4g.20gb", 0), ("b0", "7g.40gb", 0), ("c0", "1g.5gb", 0), ("c1", "2g.10gb", 4)]
+    made = fleet("a0", "a1", "b0", "c0", "c1", held=held)
+    for profile in A100.profiles:
+        first = policies.named(name).first(made, profile.name)
+        every = list(policies.named(name).spots(made, profile.name))
+        assert first == (every[0] if every else None)
+        choices = made.pools[0].states.choices[made.pools[0].states.profile(profile.name)]
+        roomy = [gpu for gpu in range(5) if choices[made.state_of[gpu]]]
+        assert sorted(spot.gpu for spot in every) == roomy
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_only_admitted_nodes_are_used(name):
+    made = fleet("a0", "b0", "c0")
+    answer = place(made, "2g.10gb", policy=name, admits=lambda node: node == "c")
+    assert [gpu for gpu, _ in spots(answer)] == ["c0"]
+
+
+@pytest.mark.parametrize("name", policies.names())
+def test_of_several_models_only_those_with_the_profile_are_used(name):
+    made = fleet("a0")
+    made.add_gpu(GpuId("b0"), NodeName("b"), models.named("H100-80GB-SXM5"))
+    made.add_gpu(GpuId("c0"), NodeName("c"), models.named("Thor-iGPU"))
+    assert [gpu for gpu, _ in spots(place(made, "3g.40gb", policy=name))] == ["b0"]
+
+
+def test_a_profile_of_several_models_goes_to_the_one_with_least_memory():
+    made = Fleet()
+    made.add_gpu(GpuId("big"), NodeName("a"), models.named("H100-80GB-SXM5"))
+    made.add_gpu(GpuId("small"), NodeName("b"), A100)
+    assert [gpu for gpu, _ in spots(place(made, "1g.10gb"))] == ["small"]
+
+
+def test_ours_gets_stuck_in_no_more_arrival_orders_than_it_must():
+    sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
+    import orders
+
+    every = [order for layout in orders.layouts() for order in orders.orders(layout)]
+    assert len(every) == 657
+    assert sum(orders.is_stuck(order, policies.named("first-fit")) for order in every) == 336
+    ours = policies.named(policies.DEFAULT)
+    assert sum(orders.is_stuck(order, ours) for order in every) == len(every) - orders.most_finished(every) == 30
+
+
+def test_ours_learns_what_is_asked_for_and_repeats_from_a_seed():
+    def recipes():
+        made, policy = fleet(*(f"a{i}" for i in range(8))), policies.named("adaptive", random=Random(5))
+        for profile in ["1g.5gb"] * 30 + ["7g.40gb"] * 10:
+            policy.arrived(profile)
+        before = policy.recipe(made.pools[0].kinds)
+        policy.learn(made, Regime.LOSS)
+        return before, policy.recipe(made.pools[0].kinds)
+
+    before, after = recipes()
+    assert before == "foresight-0.99"
+    assert recipes() == (before, after)
+
+
+def test_learning_nothing_changes_nothing():
+    made, policy = fleet("a0"), policies.named("adaptive")
+    policy.learn(made)
+    assert policy.recipe(made.pools[0].kinds) == "foresight-0.99"
+    assert policy.first(made, "3g.20gb") is not None
+
+
+def test_an_unknown_policy_is_answered_with_all():
+    with pytest.raises(BadInput, match="no placement policy 'tetris'; there are first-fit, das, dra"):
+        policies.named("tetris")
+
+
+def test_a_closed_gpu_is_offered_by_nobody():
+    for name in policies.names():
+        made = fleet("a0", "b0")
+        made.close("a0")
+        assert [gpu for gpu, _ in spots(place(made, "1g.5gb", policy=name))] == ["b0"]
+        made.open("a0")
+        made.close("b0")
+        assert [gpu for gpu, _ in spots(place(made, "1g.5gb", policy=name))] == ["a0"]
+
+
+def test_the_placer_tells_the_policy_what_was_asked_for():
+    door = placer(fleet("a0"))
+    door.arrived(Demand(("1g.5gb", "1g.5gb", "3g.20gb")))
+    door.policy.learn(door.fleet, Regime.FILL)
+    assert door.policy.first(door.fleet, "1g.5gb") is not None
