@@ -200,8 +200,9 @@ def _table(scenario: Scenario, found: Comparison, passed_over: int) -> None:
     # Rich would shorten columns to the terminal's width, and a pipe's is 80: a long line can still be read.
     console.width = max(console.width, 180)
     console.print(summary.headline(scenario, passed_over))
-    results = (summary.columns(found), *summary.rows(found))
-    for title, (header, *lines) in (("", results), ("Accepted, by profile:", summary.profile_rows(found))):
+    results = (summary.columns(scenario, found), *summary.rows(scenario, found))
+    by_profile = summary.profile_rows(scenario, found)
+    for title, (header, *lines) in (("", results), (f"{summary.profile_title(scenario)}:", by_profile)):
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for column in header:
             table.add_column(

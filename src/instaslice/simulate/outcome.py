@@ -144,6 +144,8 @@ class OfPolicy:
     """Means over the seeds by the name of what is measured."""
     slices_over_first: Estimate | None = None
     """Acceptance by slices minus that of the first policy on the same jobs."""
+    wait_of_first: Estimate | None = None
+    """Mean wait as a part of that of the first policy on the same jobs; None where that one never waited."""
 
 
 MEASURES: Final[dict[str, Callable[[Outcome], float]]] = {
@@ -163,10 +165,14 @@ MEASURES: Final[dict[str, Callable[[Outcome], float]]] = {
 
 def of_policy(policy: str, runs: Sequence[Outcome], first: Sequence[Outcome], bounds: Sequence[float] = ()) -> OfPolicy:
     """Sum up. `first` are the runs of the policy to compare with; `bounds` the most slices each seed could give."""
+    pairs = list(zip(runs, first, strict=True))
     return OfPolicy(
         policy=policy,
         runs=tuple(runs),
         of_bound=sum(run.slices_given for run in runs) / sum(bounds) if bounds else None,
         summary={name: estimate([measure(run) for run in runs]) for name, measure in MEASURES.items()},
-        slices_over_first=estimate([a.by_slices - b.by_slices for a, b in zip(runs, first, strict=True)]),
+        slices_over_first=estimate([a.by_slices - b.by_slices for a, b in pairs]),
+        wait_of_first=estimate([a.wait_mean_ms / b.wait_mean_ms for a, b in pairs])
+        if all(b.wait_mean_ms for _, b in pairs)
+        else None,
     )

@@ -9,7 +9,7 @@ from instaslice.errors import BadInput
 from instaslice.geometry import Placement, States
 from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import Course, OfPolicy
-from instaslice.simulate.summary import columns, headline, notes, profile_rows, rows
+from instaslice.simulate.summary import columns, headline, notes, profile_rows, profile_title, rows, seconds, waits
 
 
 class Facts(msgspec.Struct):
@@ -66,15 +66,26 @@ class Lines(msgspec.Struct):
     states: list[tuple[int, ...]]
 
 
+class Bar(msgspec.Struct):
+    """One policy: how long its bar is, of 1, with an interval around its end; and what stands beside it."""
+
+    policy: str
+    length: float
+    plus_minus: float
+    text: str
+
+
 class Page(msgspec.Struct):
     """All that the page is drawn from."""
 
     headline: str
     columns: list[str]
     rows: list[list[str]]
+    profile_title: str
     profiles: list[list[str]]
     notes: list[str]
-    bars: list[tuple[str, float, float]]
+    bar_title: str
+    bars: list[Bar]
     bound: float | None
     gpus_in_all: int
     gpus: list[Gpu]
@@ -107,14 +118,13 @@ def _page(scenario: Scenario, found: Comparison) -> Page:
     asked = sum(run.slices_asked for run in found.policies[0].runs)
     return Page(
         headline=headline(scenario),
-        columns=columns(found),
-        rows=rows(found),
-        profiles=profile_rows(found),
+        columns=columns(scenario, found),
+        rows=rows(scenario, found),
+        profile_title=profile_title(scenario),
+        profiles=profile_rows(scenario, found),
         notes=notes(scenario, found),
-        bars=[
-            (each.policy, each.summary["acceptance_by_slices"].mean, each.summary["acceptance_by_slices"].plus_minus)
-            for each in found.policies
-        ],
+        bar_title="Mean wait" if waits(scenario) else "Memory slices given, of those asked for",
+        bars=_wait_bars(found) if waits(scenario) else _slice_bars(found),
         bound=sum(found.bounds) / asked if found.bounds else None,
         gpus_in_all=scenario.plan.gpus,
         gpus=[Gpu(name, geometries.index(of)) for name, of in zip(first.gpus, first.geometries, strict=True)],
@@ -124,6 +134,17 @@ def _page(scenario: Scenario, found: Comparison) -> Page:
             for each, course in zip(found.policies, found.courses, strict=True)
         ],
     )
+
+
+def _slice_bars(found: Comparison) -> list[Bar]:
+    shares = [(each.policy, each.summary["acceptance_by_slices"]) for each in found.policies]
+    return [Bar(name, share.mean, share.plus_minus, f"{100 * share.mean:.1f} %") for name, share in shares]
+
+
+def _wait_bars(found: Comparison) -> list[Bar]:
+    means = [(each.policy, each.summary["wait_mean_ms"]) for each in found.policies]
+    longest = max(wait.mean + wait.plus_minus for _, wait in means) or 1.0
+    return [Bar(name, wait.mean / longest, wait.plus_minus / longest, seconds(wait.mean)) for name, wait in means]
 
 
 def _layouts(states: States, courses: tuple[Course, ...]) -> dict[int, list[Placement]]:

@@ -1,7 +1,7 @@
 """A comparison in words and rows: what the table on a terminal and the page both say."""
 
 from instaslice.simulate.comparison import Comparison, Scenario
-from instaslice.simulate.outcome import Estimate, OfPolicy
+from instaslice.simulate.outcome import Estimate, OfPolicy, OfProfile
 from instaslice.simulate.simulation import Queue
 
 
@@ -26,26 +26,26 @@ def line(scenario: Scenario) -> str:
             return "pods wait, those that fit may pass"
 
 
-def columns(found: Comparison) -> list[str]:
+def columns(scenario: Scenario, found: Comparison) -> list[str]:
     names = ["policy", "accepted", "slices"]
     names += ["of bound"] if found.bounds else []
-    names += ["over first"] if len(found.policies) > 1 else []
+    if len(found.policies) > 1:
+        names.append("wait of first" if waits(scenario) else "over first")
     return [*names, "wait mean", "p95", "p99", "GPUs active", "slices used", "fragmented", "in pieces", "moves"]
 
 
-def rows(found: Comparison) -> list[list[str]]:
+def rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
     """One for each policy, under `columns`."""
-    return [_row(found, each) for each in found.policies]
+    return [_row(scenario, found, each) for each in found.policies]
 
 
-def _row(found: Comparison, each: OfPolicy) -> list[str]:
+def _row(scenario: Scenario, found: Comparison, each: OfPolicy) -> list[str]:
     of = each.summary
     cells = [each.policy, _percent(of["acceptance_by_count"]), _percent(of["acceptance_by_slices"])]
     if each.of_bound is not None:
         cells.append(f"{100 * each.of_bound:.1f} %")
     if len(found.policies) > 1:
-        over = each.slices_over_first
-        cells.append("" if over is None or each is found.policies[0] else _points(over))
+        cells.append("" if each is found.policies[0] else _against_first(scenario, each))
     return [
         *cells,
         *(seconds(of[name].mean) for name in ("wait_mean_ms", "wait_p95_ms", "wait_p99_ms")),
@@ -57,18 +57,42 @@ def _row(found: Comparison, each: OfPolicy) -> list[str]:
     ]
 
 
-def profile_rows(found: Comparison) -> list[list[str]]:
-    """The header, then one row for each profile: how much of it each policy accepted, over all seeds."""
+def _against_first(scenario: Scenario, each: OfPolicy) -> str:
+    if not waits(scenario):
+        over = each.slices_over_first
+        return "" if over is None else f"{100 * over.mean:+.2f}{_spread(100 * over.plus_minus)}"
+    ratio = each.wait_of_first
+    return "" if ratio is None else f"{ratio.mean:.3f}{_spread(ratio.plus_minus, 3)}"
+
+
+def waits(scenario: Scenario) -> bool:
+    """Whether pods without room wait: then all are accepted in the end, and how long they waited is what counts."""
+    return scenario.rules.queue is not Queue.NONE
+
+
+def profile_title(scenario: Scenario) -> str:
+    return "Mean wait, by profile" if waits(scenario) else "Accepted, by profile"
+
+
+def profile_rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
+    """The header, then one row for each profile with a cell for each policy, over all seeds."""
     names = list(dict.fromkeys(name for each in found.policies for run in each.runs for name in run.profiles))
     table = [["profile", "asked", *(each.policy for each in found.policies)]]
     for name in names:
-        asked = sum(run.profiles[name].asked for run in found.policies[0].runs if name in run.profiles)
-        cells = [name, str(asked)]
-        for each in found.policies:
-            given = sum(run.profiles[name].given for run in each.runs if name in run.profiles)
-            cells.append(f"{100 * given / asked:.2f} %")
-        table.append(cells)
+        asked = sum(of.asked for of in _of_profile(found.policies[0], name))
+        table.append([name, str(asked), *(_cell(scenario, _of_profile(each, name)) for each in found.policies)])
     return table
+
+
+def _of_profile(each: OfPolicy, name: str) -> list[OfProfile]:
+    return [run.profiles[name] for run in each.runs if name in run.profiles]
+
+
+def _cell(scenario: Scenario, runs: list[OfProfile]) -> str:
+    given = sum(of.given for of in runs)
+    if waits(scenario):
+        return seconds(sum(of.wait_mean_ms * of.given for of in runs) / given) if given else "never ran"
+    return f"{100 * given / sum(of.asked for of in runs):.2f} %"
 
 
 def notes(scenario: Scenario, found: Comparison) -> list[str]:
@@ -86,7 +110,9 @@ def notes(scenario: Scenario, found: Comparison) -> list[str]:
             f"the future and moves freely, could give more than {sum(found.bounds):.0f} slices."
         )
     if len(scenario.seeds) > 1:
-        said.append("± is the half-width of a 95 % interval over the seeds; `over first` is paired by seed.")
+        said.append(
+            "± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed."
+        )
     return said
 
 
@@ -99,10 +125,8 @@ def seconds(ms: float) -> str:
 
 
 def _percent(value: Estimate) -> str:
-    spread = f" ±{100 * value.plus_minus:.2f}" if value.plus_minus else ""
-    return f"{100 * value.mean:.2f}{spread} %"
+    return f"{100 * value.mean:.2f}{_spread(100 * value.plus_minus)} %"
 
 
-def _points(value: Estimate) -> str:
-    spread = f" ±{100 * value.plus_minus:.2f}" if value.plus_minus else ""
-    return f"{100 * value.mean:+.2f}{spread}"
+def _spread(value: float, digits: int = 2) -> str:
+    return f" ±{value:.{digits}f}" if value else ""
