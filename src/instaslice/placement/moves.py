@@ -54,7 +54,8 @@ def find(
     """The fewest slices, at most `most`, whose moving makes room for a refused demand; None where that is not enough.
 
     Of as few, those that hold least memory. Without `lands` a slice may go anywhere. Shares are not moved, nor for
-    them. The fleet is as before when this returns. For a demand of several slices at most SETS_TRIED are looked at.
+    them. The fleet is as before when this returns. Exact for one slice and one move; beyond that the moved slices are
+    placed one after another, and for a demand of several slices at most SETS_TRIED sets are looked at.
     """
     if any(isinstance(want, Share) for want in demand.wants):
         return None
@@ -67,19 +68,21 @@ def _for_one(
 ) -> Rearrangement | None:
     profile = str(demand.wants[0])
 
-    def wanted(gpu: int) -> tuple[Grant, ...]:
+    def ways(gpu: int) -> Iterator[tuple[Grant, ...]]:
         pool = fleet.pool_of[gpu]
         assert isinstance(pool, Pool)
-        k = policy.placement(pool.states, fleet.state_of[gpu], profile)
-        assert k is not None, "an opening leaves a legal start"
-        return (grant_at(fleet, gpu, k),)
+        p, state = pool.states.profile(profile), fleet.state_of[gpu]
+        assert p is not None, "an opening is on a GPU that has the profile"
+        best = policy.placement(pool.states, state, profile)
+        for k in sorted(pool.states.choices[p][state], key=lambda k: k != best):
+            yield (grant_at(fleet, gpu, k),)
 
     for gpus, opening in _openings(fleet, profile, most):
         for gpu in gpus:
             old = [grant_at(fleet, gpu, k) for k in opening.placements]
             if not _admitted(demand, fleet.node_of[gpu]) or not all(map(movable, old)):
                 continue
-            found = _try(fleet, policy, old, partial(wanted, gpu), lands)
+            found = _try(fleet, policy, old, partial(ways, gpu), lands)
             if found is not None:
                 return found
             if lands is None:
@@ -90,11 +93,13 @@ def _for_one(
 def _for_several(
     fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
 ) -> Rearrangement | None:
-    def wanted(node: Node) -> tuple[Grant, ...] | None:
-        return on_one_node(fleet.alone(node), policy, Demand(demand.wants))
+    def ways(node: Node) -> Iterator[tuple[Grant, ...]]:
+        grants = on_one_node(fleet.alone(node), policy, Demand(demand.wants))
+        if grants is not None:
+            yield grants
 
     for node, old in islice(_sets(fleet, demand, movable, most), SETS_TRIED):
-        found = _try(fleet, policy, old, partial(wanted, node), lands)
+        found = _try(fleet, policy, old, partial(ways, node), lands)
         if found is not None:
             return found
     return None
@@ -155,24 +160,33 @@ def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Ope
 
 
 def _try(
-    fleet: Fleet,
-    policy: Policy,
-    old: list[Grant],
-    wanted: Callable[[], tuple[Grant, ...] | None],
-    lands: Lands | None,
+    fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]], lands: Lands | None
 ) -> Rearrangement | None:
-    """Free the old slots, take what is wanted, and let the policy place the old slices again; then put all back."""
-    taken: list[Grant] = []
+    """Free the old slots and take what is wanted in one of its ways, so that the old slices find room again; then put
+    all back."""
     for grant in old:
         fleet.give_back(grant)
     try:
-        grants = wanted()
-        if grants is None:
-            return None
+        for grants in list(ways()):
+            moves = _settle(fleet, policy, old, grants, lands)
+            if moves is not None:
+                return Rearrangement(moves, Plan(grants))
+        return None
+    finally:
+        for grant in old:
+            fleet.take(grant)
+
+
+def _settle(
+    fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...], lands: Lands | None
+) -> tuple[Move, ...] | None:
+    """Where the old slices go, the largest first, once the grants are taken; None where one finds no room."""
+    taken: list[Grant] = []
+    moves: list[Move] = []
+    try:
         for grant in grants:
             fleet.take(grant)
             taken.append(grant)
-        moves = []
         for grant in sorted(old, key=lambda each: -each.size):
             to = policy.first(fleet, str(grant.want), lands(grant) if lands is not None else None)
             if to is None:
@@ -181,9 +195,7 @@ def _try(
             fleet.take(new)
             taken.append(new)
             moves.append(Move(grant, new))
-        return Rearrangement(tuple(moves), Plan(grants))
+        return tuple(moves)
     finally:
         for grant in taken:
             fleet.give_back(grant)
-        for grant in old:
-            fleet.take(grant)

@@ -67,7 +67,7 @@ UNINFORMED: Final = "foresight-0.99"
 stuck in fewer arrival orders of a layout (bench/orders.py)."""
 
 REHEARSED_GPUS: Final = 104
-"""A fleet is rehearsed at no more than this size: beyond it the best table no longer changes, the time would."""
+"""A larger fleet is rehearsed at this size, its demand scaled down with it: the time would grow with the fleet."""
 _LIVES = 12.0
 _WARM_UP = 3.0
 _ROUNDS: Final = ((3, 5), (6, 2), (8, 1))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instaslice.geometry import models
-from instaslice.placement import Demand, Fleet, GpuId, NodeName, Placer, Plan, Share, moves, policies
+from instaslice.placement import Demand, Fleet, GpuId, NodeName, NotFree, Placer, Plan, Share, moves, policies
 
 GPUS = ("a0", "a1", "b0", "b1")
 STEPS = st.lists(st.tuples(st.integers(0, 99), st.booleans()), max_size=40)
@@ -99,12 +99,12 @@ def some_way(made, model, wants):
     """Try all, over two GPUs."""
     if not wants:
         return True
-    states = made.pools[0].states
     for gpu, start in product(("a0", "a1"), model.profile(wants[0]).starts):
-        if states.after[made.state(made.number(gpu))][states.placement(wants[0], start)] < 0:
-            continue
         one = grant(gpu, wants[0], start, model)
-        made.take(one)
+        try:
+            made.take(one)
+        except NotFree:
+            continue
         try:
             if some_way(made, model, wants[1:]):
                 return True
@@ -133,6 +133,46 @@ def test_moves_make_room_lose_nothing_and_leave_the_fleet_as_it_was(model, steps
         check(made, model)
         kept = sorted(k.profile for held in picture(made).values() for k in held)
         assert kept == sorted([k.profile for held in before.values() for k in held] + [demand.wants[0]])
+
+
+@settings(deadline=None, max_examples=40)
+@given(model=st.sampled_from(PLACEABLE), steps=STEPS, wanted=st.integers(0, 99), keep=st.randoms(use_true_random=False))
+def test_one_move_is_found_exactly_where_one_is_enough(model, steps, wanted, keep):
+    made = fleet("a0", "b0", "b1", model=model)
+    door = Placer(made, policies.named("spread"))
+    running = []
+    for number, _ in steps:
+        answer = door.place(Demand((model.profiles[number % len(model.profiles)].name,)))
+        if isinstance(answer, Plan):
+            door.commit(answer)
+            running += answer.grants
+    for each in [each for each in running if keep.random() < 0.3]:
+        door.release([each])
+        running.remove(each)
+    profile = model.profiles[wanted % len(model.profiles)].name
+    if isinstance(door.place(Demand((profile,))), Plan):
+        return
+    found = moves.find(made, door.policy, Demand((profile,)), lambda held: True, most=1)
+    assert (found is not None) == any(one_is_enough(made, model, each, profile) for each in running)
+
+
+def one_is_enough(made, model, old, profile):
+    """Whether ending this slice lets the profile in at some start, with room for the slice somewhere after that."""
+    made.give_back(old)
+    try:
+        for gpu, start in product(("a0", "b0", "b1"), model.profile(profile).starts):
+            one = grant(gpu, profile, start, model)
+            try:
+                made.take(one)
+            except NotFree:
+                continue
+            fits = free_by_hand(made, model, old.want)
+            made.give_back(one)
+            if fits:
+                return True
+        return False
+    finally:
+        made.take(old)
 
 
 @settings(deadline=None)
