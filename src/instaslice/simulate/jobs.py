@@ -28,9 +28,3 @@ class Kept(NamedTuple):
 def kept(jobs: Iterable[Job], passed_over: int = 0) -> Kept:
     """Sorted by arrival; jobs of the same instant keep the order of the file."""
     return Kept(sorted(jobs, key=lambda job: job.at), passed_over)
-
-
-def label(wants: Wants) -> str:
-    """`2x1g.5gb/3g.20gb`: how a mix writes this pod."""
-    counts = {want: wants.count(want) for want in wants}
-    return "/".join(f"{count}x{want}" if count > 1 else want for want, count in counts.items())

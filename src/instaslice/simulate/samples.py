@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 MOST_SAMPLES: Final = 240
-MOST_GPUS: Final = 128
+MOST_SHOWN: Final = 128
 """GPUs on the map; of a larger fleet every n-th is shown."""
 
 T = TypeVar("T")

@@ -18,7 +18,7 @@ from instaslice.placement.pools import Pool
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import NEVER, Job, Wants
 from instaslice.simulate.occupancy import Levels, Occupancy
-from instaslice.simulate.samples import MOST_GPUS, Sample, Samples
+from instaslice.simulate.samples import MOST_SHOWN, Sample, Samples
 from instaslice.simulate.tally import Tally
 
 
@@ -46,6 +46,8 @@ class Rules(NamedTuple):
 
 
 class _Running(NamedTuple):
+    """A pod that holds its slices until `end`, or for good where that is NEVER."""
+
     end: int
     grants: tuple[Grant, ...]
 
@@ -64,7 +66,7 @@ class Simulation:
         self.now = 0
         self.averages = Levels(0.0, 0.0, 0.0)
         """From the end of the warm-up to the last arrival."""
-        every = -(-plan.gpus // MOST_GPUS)
+        every = -(-plan.gpus // MOST_SHOWN)
         self.shown = range(0, plan.gpus, every)
         """The GPUs on the map, by number."""
         self._geometry = [pool.states for pool in self.fleet.pool_of if isinstance(pool, Pool)]
@@ -77,7 +79,6 @@ class Simulation:
         self._lines: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by kind, each with its number
         self._number = 0
         self._accepted = 0
-        self._ended = 0
         self._waiting = 0
         self._asked: dict[str, float] = {}
 
@@ -135,13 +136,11 @@ class Simulation:
         if number == self._learns_at:
             self._placer.policy.learn(self.fleet, Regime.LOSS if self.rules.queue is Queue.NONE else Regime.QUEUE)
             self._learns_at *= 4  # what is known changes less and less
-        if self._lines and (wants in self._lines or self.rules.queue is Queue.FIFO):
-            placed = False  # one of its kind waits already, and nothing has been freed since it was tried
-        else:
-            placed = self._try(demand, number, job)
-        if placed:
+        in_line = bool(self._lines) and self.rules.queue is Queue.FIFO
+        # Where one of its kind waits already there is no room: nothing has been freed since that one was tried.
+        if not in_line and wants not in self._lines and self._try(demand, number, job):
             return
-        if counted and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
+        if counted and not in_line and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
             self.tally.room_in_pieces += 1
         possible = self.plan.can_ever_hold(wants)
         if possible and self.rules.queue is not Queue.NONE:
@@ -187,12 +186,8 @@ class Simulation:
         self._accepted += 1
         if number >= self.rules.warm_up:
             self.tally.accepted(job.wants, started - job.at)
-        if job.life != NEVER:
-            end = started + job.life + self.rules.destroy_ms
-            self._running[number] = _Running(end, plan.grants)
-            heappush(self._ends, (end, number))
-        if self.rules.moves:
-            self._holder.update(dict.fromkeys(plan.grants, number))
+        end = NEVER if job.life == NEVER else started + job.life + self.rules.destroy_ms
+        self._hold(number, _Running(end, plan.grants))
         return True
 
     def _rearranged(self, demand: Demand) -> moves.Rearrangement | None:
@@ -207,18 +202,24 @@ class Simulation:
         # All old slots are free before a new one is taken, and a new one may be where an old one was.
         owners = [self._holder.pop(move.old) for move in found.moves]
         for owner, move in zip(owners, found.moves, strict=True):
-            self._holder[move.new] = owner
-            if owner in self._running:
-                end = self._running[owner].end + self.rules.destroy_ms + self.rules.create_ms
-                self._running[owner] = _Running(end, (move.new,))
-                heappush(self._ends, (end, owner))
+            end = self._running[owner].end
+            if end != NEVER:
+                end += self.rules.destroy_ms + self.rules.create_ms
+            self._hold(owner, _Running(end, (move.new,)))
         return found
+
+    def _hold(self, number: int, running: _Running) -> None:
+        self._running[number] = running
+        if running.end != NEVER:
+            heappush(self._ends, (running.end, number))
+        if self.rules.moves:
+            for grant in running.grants:
+                self._holder[grant] = number
 
     def _movable(self, grant: Grant) -> bool:
         """A pod of one slice, and among those that let themselves be moved: the same pods under every policy."""
         owner = self._holder[grant]
-        alone = owner not in self._running or len(self._running[owner].grants) == 1
-        return alone and owner * 2654435761 % 2**32 < self.rules.movable * 2**32
+        return len(self._running[owner].grants) == 1 and owner * 2654435761 % 2**32 < self.rules.movable * 2**32
 
     def _end(self, number: int) -> None:
         running = self._running.get(number)
@@ -228,7 +229,6 @@ class Simulation:
         before = self._states(running.grants)
         self._placer.release(running.grants)
         self._note(before)
-        self._ended += 1
         if self.rules.moves:
             for grant in running.grants:
                 del self._holder[grant]
@@ -257,7 +257,7 @@ class Simulation:
             active=round(levels.active),
             used=round(levels.used),
             fragmentation=levels.fragmentation,
-            running=self._accepted - self._ended,
+            running=len(self._running),
             waiting=self._waiting,
             arrived=self._number,
             accepted=self._accepted,

@@ -110,9 +110,7 @@ def notes(scenario: Scenario, found: Comparison) -> list[str]:
             f"the future and moves freely, could give more than {sum(found.bounds):.0f} slices."
         )
     if len(scenario.seeds) > 1:
-        said.append(
-            "± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed."
-        )
+        said.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
     return said
 
 
