@@ -47,7 +47,7 @@ class FleetPlan:
         self._possible: dict[Wants, bool] = {}
 
     def build(self) -> Fleet:
-        """All GPUs, empty. Nodes are named so that their order by name is the order in which they are added."""
+        """All GPUs, empty. Nodes of one name are numbered in the order in which they are added."""
         return _built((group, group.number) for group in self.groups)
 
     @cached_property
