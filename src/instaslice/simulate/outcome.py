@@ -11,7 +11,10 @@ from instaslice.simulate.samples import Sample
 from instaslice.simulate.simulation import Simulation
 
 # Student's t for 95 %, by degrees of freedom: few seeds need wide intervals.
-_T95: Final = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13, 2.12, 2.11)
+_T95: Final = (
+    *(12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13),
+    *(2.12, 2.11, 2.10, 2.09, 2.09, 2.08, 2.07, 2.07, 2.06, 2.06, 2.06, 2.05, 2.05, 2.05, 2.04),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,14 +25,11 @@ class OfProfile:
     given: int
     wait_mean_ms: float
 
-    @property
-    def acceptance(self) -> float:
-        return self.given / self.asked if self.asked else 1.0
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One run. Pods are those after the warm-up; `active`, `used` and `fragmentation` are averages over time.
+    """One run. Pods are those after the warm-up; `gpus_active`, `slices_used` and `fragmentation` are averages over
+    time.
 
     `arrived` = `accepted` + `rejected` + `waiting`.
     """

@@ -8,6 +8,7 @@ from small_runs import ONE_GPU, TWO_GPUS, came_to, job, played
 from instaslice.placement import policies
 from instaslice.simulate.fleets import from_flags
 from instaslice.simulate.jobs import NEVER
+from instaslice.simulate.outcome import outcome
 from instaslice.simulate.simulation import Queue, Rules
 
 WHOLE = "7g.40gb"
@@ -67,6 +68,13 @@ def test_several_slices_come_together_or_not_at_all():
 def test_a_pod_that_fits_no_empty_node_is_turned_away_and_does_not_wait():
     came = came_to(TWO_GPUS, [job(0, 10, WHOLE, WHOLE, WHOLE), job(1, 10, WHOLE)], Rules(Queue.FIFO))
     assert (came.accepted, came.rejected, came.waiting, came.impossible) == (1, 1, 0, 1)
+
+
+def test_what_waits_for_what_never_ends_is_neither_accepted_nor_rejected():
+    jobs = [job(0, NEVER, WHOLE), job(1, 5, WHOLE), job(2, 5, "1g.5gb")]
+    run = played(ONE_GPU, jobs, Rules(Queue.BACKFILL))
+    came = outcome(run, seed=0)
+    assert (came.arrived, came.accepted, came.rejected, came.waiting, run.waiting) == (3, 1, 0, 2, 2)
 
 
 def test_room_in_pieces_is_told_from_no_room():
