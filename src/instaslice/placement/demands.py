@@ -27,7 +27,7 @@ class Share(NamedTuple):
 
 
 Want = str | Share
-"""One slice: a profile's name (`3g.20gb`) or a share."""
+"""One slice: a profile's name as NVIDIA writes it (`3g.20gb`, `1g.5gb+me`) or a share."""
 
 
 class Demand(NamedTuple):

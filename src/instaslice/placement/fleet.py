@@ -151,9 +151,8 @@ class Fleet:
         return len(self._number)
 
     def _pool(self, model: Model) -> Pool:
-        states = States.of(model)
         for pool in self.pools:
-            if pool.states is states:
+            if pool.model is model or pool.states is States.of(model):
                 return pool
         pool = Pool(model, self.state_of)
         self.pools.append(pool)

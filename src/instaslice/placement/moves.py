@@ -15,7 +15,7 @@ from instaslice.placement.fleet import Fleet, Node
 from instaslice.placement.grants import grant_at, spot_grant
 from instaslice.placement.policy import Policy
 from instaslice.placement.pools import Pool
-from instaslice.placement.together import on_one_node
+from instaslice.placement.together import on_one_node, slices_needed
 
 SETS_TRIED: Final = 500
 """Each takes some tenths of a millisecond; a fleet has more sets of two slices than anybody would wait for."""
@@ -107,12 +107,7 @@ def _for_several(
 
 def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[Node, list[Grant]]]:
     """Movable slices of one node, fewest first, that hold enough memory for what the node lacks."""
-    sizes = {
-        want: min((pool.model.profile(want).size for pool in fleet.pools if pool.model.has(want)), default=0)
-        for want in demand.wants
-        if isinstance(want, str)
-    }
-    needed = sum(sizes[str(want)] for want in demand.wants)
+    needed = slices_needed(fleet, demand)
     for count in range(1, most + 1):
         for node in fleet.nodes.values():
             if not _admitted(demand, node):

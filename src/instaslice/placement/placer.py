@@ -6,6 +6,7 @@ Looks at the fleet through a policy; what it decides is held only after `commit`
 from collections.abc import Iterable
 
 from instaslice.placement.demands import Demand, Grant, Plan, Share
+from instaslice.placement.errors import FleetError
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.grants import share_grant, spot_grant
 from instaslice.placement.moves import Rearrangement
@@ -41,23 +42,33 @@ class Placer:
 
     def commit(self, plan: Plan) -> None:
         """Hold all that a plan says. Raises NotFree, and holds nothing, where the plan is stale."""
-        for at, grant in enumerate(plan.grants):
-            try:
-                self.fleet.take(grant)
-            except Exception:
-                self.release(plan.grants[:at])
-                raise
+        self._exchange((), plan.grants)
 
     def release(self, grants: Iterable[Grant]) -> None:
-        """Give back what was held. Raises NotHeld at the first grant that is not."""
-        for grant in grants:
-            self.fleet.give_back(grant)
+        """Give back what was held. Raises NotHeld, and gives back nothing, where one of them is not held."""
+        self._exchange(grants, ())
 
     def rearrange(self, found: Rearrangement) -> None:
-        """Make the moves and hold the plan that they make room for. Raises NotFree or NotHeld where it is stale."""
-        self.release(move.old for move in found.moves)
-        self.commit(found.plan)
-        self.commit(Plan(tuple(move.new for move in found.moves)))
+        """Make the moves and hold the plan that they make room for. Raises NotFree or NotHeld, and changes nothing,
+        where it is stale."""
+        self._exchange((move.old for move in found.moves), (*found.plan.grants, *(move.new for move in found.moves)))
+
+    def _exchange(self, old: Iterable[Grant], new: Iterable[Grant]) -> None:
+        given: list[Grant] = []
+        taken: list[Grant] = []
+        try:
+            for grant in old:
+                self.fleet.give_back(grant)
+                given.append(grant)
+            for grant in new:
+                self.fleet.take(grant)
+                taken.append(grant)
+        except FleetError:
+            for grant in taken:
+                self.fleet.give_back(grant)
+            for grant in given:
+                self.fleet.take(grant)
+            raise
 
     def _one(self, demand: Demand) -> Grant | None:
         want = demand.wants[0]

@@ -70,6 +70,8 @@ class Refusal:
         if not any(pool.model.profile(profile).starts for pool in pools):
             names = ", ".join(pool.model.name for pool in pools)
             return Reason(Short.GPUS, f"where {profile} may start on {names} is not known until its driver was asked")
+        if not any(map(len, pools)):
+            return Reason(Short.GPUS, f"every GPU that has {profile} is closed")
         alone = Demand((profile,), self.demand.admits)
         look = _Look(self._fleet, pools, profile, self.demand.admits)
         if look.fitting_admitted:

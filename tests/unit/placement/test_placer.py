@@ -16,6 +16,7 @@ from instaslice.placement import (
     Share,
     Short,
     UnknownGpu,
+    moves,
 )
 
 
@@ -65,6 +66,17 @@ class TestCommit:
         before = picture(door.fleet)
         with pytest.raises(NotFree, match=r"4g\.20gb at 0 on GPU a0, which holds"):
             door.commit(plan)
+        assert picture(door.fleet) == before
+
+    def test_of_nothing_is_left_half_done(self):
+        door = placer(fleet("a0", held=[("a0", "1g.5gb", 0)]))
+        before = picture(door.fleet)
+        with pytest.raises(NotHeld):
+            door.release([grant("a0", "1g.5gb", 0), grant("a0", "1g.5gb", 1)])
+        assert picture(door.fleet) == before
+        move = moves.Move(grant("a0", "1g.5gb", 0), grant("a0", "1g.5gb", 3))
+        with pytest.raises(NotFree):
+            door.rearrange(moves.Rearrangement((move,), Plan((grant("a0", "4g.20gb", 0),))))
         assert picture(door.fleet) == before
 
     def test_what_is_not_held_cannot_be_given_back(self):
@@ -168,6 +180,12 @@ def test_a_refusal_says_what_is_short_and_what_would_help(held, wants, admits, s
     assert (refusal.short, str(refusal)) == (short, words)
 
 
+def test_closed_gpus_say_so():
+    made = fleet("a0")
+    made.close("a0")
+    assert str(place(made, "1g.5gb")) == "every GPU that has 1g.5gb is closed"
+
+
 def test_an_empty_fleet_says_so():
     assert str(place(Fleet(), "1g.5gb")) == "there is no GPU in the fleet"
 
@@ -175,6 +193,7 @@ def test_an_empty_fleet_says_so():
 def test_a_model_whose_placements_nobody_published_says_so():
     refusal = place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb")
     assert "not known until its driver was asked" in str(refusal)
+    assert place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb", "1g.0gb").short is Short.GPUS
 
 
 class TestShares:

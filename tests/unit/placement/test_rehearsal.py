@@ -1,0 +1,69 @@
+"""The small model of a fleet on which tables are tried, on jobs whose outcome can be told by hand."""
+
+from random import Random
+
+import pytest
+from fleets import A100
+
+from instaslice.geometry import States
+from instaslice.placement import Regime, rehearsal
+from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe, rankings
+from instaslice.placement.rehearsal import Herd, Job
+from instaslice.placement.values import mix_of
+
+KINDS = States.of(A100).kinds
+SIZES = [profile.size for profile in A100.profiles]
+WHOLE, THREE, FOUR = (KINDS.profile(name) for name in ("7g.40gb", "3g.20gb", "4g.20gb"))
+
+
+def herd(gpus=1, recipe=UNINFORMED):
+    return Herd(A100, rankings(KINDS, recipe, mix_of(KINDS, {})), gpus)
+
+
+def test_what_finds_no_room_is_lost_by_memory():
+    jobs = [Job(0, 10, WHOLE), Job(1, 1, THREE), Job(11, 1, THREE)]
+    assert rehearsal.loss(herd(), jobs, SIZES) == 12 / 16
+
+
+def test_jobs_before_the_warm_up_do_not_count():
+    jobs = [Job(0, 10, WHOLE), Job(1, 1, THREE), Job(11, 1, THREE)]
+    assert rehearsal.loss(herd(), jobs, SIZES, warm_up=5) == 1.0
+
+
+def test_when_filling_up_nothing_ends():
+    jobs = [Job(0, 1, FOUR), Job(5, 1, FOUR), Job(9, 1, THREE)]
+    assert rehearsal.fill(herd(), jobs, SIZES) == 8 / 12
+
+
+@pytest.mark.parametrize(
+    "jobs, wait",
+    [
+        pytest.param([Job(0, 10, WHOLE), Job(4, 1, WHOLE), Job(20, 1, WHOLE)], 6 / 3, id="until the first has ended"),
+        pytest.param(
+            [Job(0, 10, FOUR), Job(1, 1, WHOLE), Job(2, 1, THREE)],
+            1 / 3,
+            id="a smaller one passes; till the last comes",
+        ),
+        pytest.param([Job(0, 2, WHOLE), Job(1, 5, WHOLE), Job(1.5, 1, WHOLE), Job(9, 1, THREE)], 6.5 / 4, id="in turn"),
+    ],
+)
+def test_the_mean_wait(jobs, wait):
+    assert rehearsal.queue(herd(), jobs) == pytest.approx(wait)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_places_whatever_fits(recipe):
+    made = herd(gpus=2, recipe=recipe)
+    for profile in (WHOLE, FOUR, THREE):
+        assert made.place(profile) is not None
+    assert made.place(THREE) is None
+
+
+@pytest.mark.parametrize("regime", Regime)
+def test_the_choice_repeats_from_a_seed(regime):
+    outlook = Outlook({"1g.5gb": 5, "4g.20gb": 1, "7g.40gb": 2}, regime, concurrent=12)
+    assert best_recipe(A100, 4, outlook, Random(3)) == best_recipe(A100, 4, outlook, Random(3))
+
+
+def test_without_gpus_there_is_nothing_to_rehearse():
+    assert best_recipe(A100, 0, Outlook({"1g.5gb": 1}), Random(0)) == UNINFORMED
