@@ -71,13 +71,14 @@ def _run(scenario: Scenario, name: str, seed: int, progress: Progress | None) ->
     workload = scenario.workload
     if scenario.told:
         policy = policies.named(name, {want: _KNOWN * share for want, share in workload.asked.items()}, random)
-        run = Simulation(scenario.plan, policy, scenario.rules)
+        run = Simulation(scenario.plan, policy, scenario.rules, workload.asked)
         concurrent = None if workload.concurrent is None else workload.concurrent * sum(workload.asked.values())
         policy.learn(run.fleet, _regime(scenario), concurrent)
     else:
-        run = Simulation(scenario.plan, policies.named(name, random=random), scenario.rules, _FIRST_LESSON)
+        policy = policies.named(name, random=random)
+        run = Simulation(scenario.plan, policy, scenario.rules, workload.asked, _FIRST_LESSON)
     jobs = _jobs(scenario, seed)
-    run.run(_told(jobs, name, progress) if progress else jobs, workload.asked)
+    run.run(_told(jobs, name, progress) if progress else jobs)
     return run
 
 

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from typing import Final
 
 from instaslice.geometry import States
+from instaslice.placement.pools import Pool
 from instaslice.simulate.samples import Sample
 from instaslice.simulate.simulation import Simulation
 
@@ -114,8 +115,10 @@ class Course:
 
 def course(run: Simulation) -> Course:
     """Keep what charts need of a run; the fleet itself can go."""
-    geometries = [run.geometry(number) for number in run.shown]
-    return Course(tuple(run.samples.kept), tuple(run.fleet.names[n] for n in run.shown), tuple(geometries))
+    fleet = run.fleet
+    pools = (fleet.pool_of[number] for number in run.shown)
+    geometries = tuple(pool.states for pool in pools if isinstance(pool, Pool))
+    return Course(tuple(run.samples.kept), tuple(fleet.names[number] for number in run.shown), geometries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,15 +6,13 @@ order in which they came.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from heapq import heappop, heappush
 from typing import NamedTuple
 
-from instaslice.geometry import States
 from instaslice.placement import Demand, Grant, Placer, Plan, Policy, moves
 from instaslice.placement.policy import Regime
-from instaslice.placement.pools import Pool
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import NEVER, Job, Wants
 from instaslice.simulate.occupancy import Levels, Occupancy
@@ -55,13 +53,16 @@ class _Running(NamedTuple):
 class Simulation:
     """One run of one policy on one fleet. `run` once, then read `tally`, `occupancy` and `samples`."""
 
-    def __init__(self, plan: FleetPlan, policy: Policy, rules: Rules, learns_from: int | None = None) -> None:
-        """`learns_from` is after how many arrivals the policy first thinks about them; None: never."""
+    def __init__(
+        self, plan: FleetPlan, policy: Policy, rules: Rules, asked: Mapping[str, float], learns_from: int | None = None
+    ) -> None:
+        """`asked` weighs profiles in what counts as fragmentation. `learns_from` is after how many arrivals the policy
+        first thinks about them; None: never."""
         self.plan = plan
         self.fleet = plan.build()
         self.rules = rules
         self.tally = Tally(plan.sizes)
-        self.occupancy = Occupancy(self.fleet)
+        self.occupancy = Occupancy(self.fleet, asked)
         self.samples = Samples(self._sample)
         self.now = 0
         self.averages = Levels(0.0, 0.0, 0.0)
@@ -69,7 +70,6 @@ class Simulation:
         every = -(-plan.gpus // MOST_SHOWN)
         self.shown = range(0, plan.gpus, every)
         """The GPUs on the map, by number."""
-        self._geometry = [pool.states for pool in self.fleet.pool_of if isinstance(pool, Pool)]
         self._placer = Placer(self.fleet, policy)
         self._demands: dict[Wants, Demand] = {}
         self._ends: list[tuple[int, int]] = []  # end and number of pods; stale where `_running` knows better
@@ -80,20 +80,15 @@ class Simulation:
         self._number = 0
         self._accepted = 0
         self._waiting = 0
-        self._asked: dict[str, float] = {}
 
-    def run(self, jobs: Iterable[Job], asked: dict[str, float]) -> None:
-        """Simulate until the last pod has arrived and, where pods wait, until all have run.
-
-        `asked` weighs profiles in what counts as fragmentation.
-        """
-        self._asked = asked
+    def run(self, jobs: Iterable[Job]) -> None:
+        """Simulate until the last pod has arrived and, where pods wait, until all have run."""
         for job in jobs:
             self._until(job.at)
             if self._number == self.rules.warm_up:
                 self.occupancy.restart(job.at)
             self._arrive(job)
-        self.averages = self.occupancy.average(self.now, asked)
+        self.averages = self.occupancy.average(self.now)
         if self.rules.queue is not Queue.NONE:
             while self._ends:
                 self._until(self._ends[0][0])
@@ -103,10 +98,6 @@ class Simulation:
     def waiting(self) -> int:
         """Pods that wait now."""
         return self._waiting
-
-    def geometry(self, gpu: int) -> States:
-        """The states that a GPU, by number, can be in."""
-        return self._geometry[gpu]
 
     def _until(self, time: int) -> None:
         """All that happens up to a time, ends at that very time included."""
@@ -173,9 +164,8 @@ class Simulation:
         started = self.now + self.rules.create_ms
         plan = self._placer.place(demand)
         if isinstance(plan, Plan):
-            before = self._states(plan.grants)
             self._placer.commit(plan)
-            self._note(before)
+            self._note(plan.grants)
         elif self.rules.moves and (found := self._rearranged(demand)) is not None:
             plan = found.plan
             started += self.rules.destroy_ms  # of what was in the way
@@ -195,10 +185,8 @@ class Simulation:
         found = moves.find(self.fleet, self._placer.policy, demand, self._movable, most=self.rules.moves)
         if found is None:
             return None
-        touched = (*(grant for move in found.moves for grant in move), *found.plan.grants)
-        before = self._states(touched)
         self._placer.rearrange(found)
-        self._note(before)
+        self._note((*(grant for move in found.moves for grant in move), *found.plan.grants))
         # All old slots are free before a new one is taken, and a new one may be where an old one was.
         owners = [self._holder.pop(move.old) for move in found.moves]
         for owner, move in zip(owners, found.moves, strict=True):
@@ -226,9 +214,8 @@ class Simulation:
         if running is None or running.end != self.now:
             return  # it was moved, and ends later
         del self._running[number]
-        before = self._states(running.grants)
         self._placer.release(running.grants)
-        self._note(before)
+        self._note(running.grants)
         if self.rules.moves:
             for grant in running.grants:
                 del self._holder[grant]
@@ -239,19 +226,12 @@ class Simulation:
             demand = self._demands[wants] = Demand(wants)
         return demand
 
-    def _states(self, grants: tuple[Grant, ...]) -> list[tuple[int, int]]:
-        fleet = self.fleet
-        if len(grants) == 1:
-            number = fleet.number(grants[0].gpu)
-            return [(number, fleet.state_of[number])]
-        return [(number, fleet.state_of[number]) for number in {fleet.number(grant.gpu) for grant in grants}]
-
-    def _note(self, before: list[tuple[int, int]]) -> None:
-        for number, state in before:
-            self.occupancy.shift(self._geometry[number], state, self.fleet.state_of[number], self.now)
+    def _note(self, changed: tuple[Grant, ...]) -> None:
+        for grant in changed:
+            self.occupancy.look(self.fleet.number(grant.gpu), self.now)
 
     def _sample(self, at: int) -> Sample:
-        levels = self.occupancy.present(self._asked)
+        levels = self.occupancy.present()
         return Sample(
             at=at,
             active=round(levels.active),

@@ -18,8 +18,9 @@ def job(at: int, life: int, *wants: str) -> Job:
 
 def played(plan: FleetPlan, jobs: list[Job], rules: Rules | None = None, policy: str = "first-fit") -> Simulation:
     """A run that is over."""
-    run = Simulation(plan, policies.named(policy, random=Random(1)), rules or Rules())
-    run.run(jobs, {want: 1.0 for each in jobs for want in each.wants})
+    asked = {want: 1.0 for each in jobs for want in each.wants}
+    run = Simulation(plan, policies.named(policy, random=Random(1)), rules or Rules(), asked)
+    run.run(jobs)
     return run
 
 
