@@ -52,7 +52,7 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -72,5 +72,8 @@ bench-orders: setup ## How many arrival orders of valid layouts get stuck, by po
 
 bench-policies: setup ## Every policy in every regime, on held-out mixes
 	@$(BIN)/python bench/policies.py
+
+bench-simulate: setup ## Ten thousand GPUs and a million pods: seconds and memory
+	@$(BIN)/python bench/simulate.py
 
 .PHONY: help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, str] = {
     "down": "Stop a local cluster and remove all it left on this machine.",
     "fetch": "Build or download what a local cluster needs, and start nothing.",
     "status": "Show local clusters and whether their components run.",
+    "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
 }
 """Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""
 

@@ -1,0 +1,164 @@
+"""Which GPUs: read from flags (`13x8xA100-40GB`) or a JSON file, built into a `Fleet`."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+
+from instaslice.errors import BadInput
+from instaslice.geometry import Model, UnknownProfile, models
+from instaslice.placement import Demand, Fleet, GpuId, NodeName, Placer, Plan, policies
+from instaslice.simulate.errors import BadFleet, unreadable
+from instaslice.simulate.jobs import Wants
+
+_FLAG = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<model>.+)")
+MOST_GPUS: Final = 1_000_000
+"""A fleet beyond this is a typing error, and would only be found out when memory is gone."""
+
+
+class Nodes(NamedTuple):
+    """So many nodes alike."""
+
+    number: int
+    gpus: int
+    model: Model
+    name: str = "node"
+
+    def __str__(self) -> str:
+        return f"{self.number}x{self.gpus}x{self.model.name}"
+
+
+class FleetPlan:
+    """A fleet before it is built: each policy of a comparison gets a fresh one."""
+
+    def __init__(self, groups: Sequence[Nodes]) -> None:
+        """Raises BadFleet where there is nothing to place on, or far more than can be meant."""
+        self.groups: Final = tuple(groups)
+        self.gpus: Final = sum(group.number * group.gpus for group in groups)
+        if not 0 < self.gpus <= MOST_GPUS:
+            raise BadFleet(f"a fleet of {self.gpus} GPUs; between 1 and {MOST_GPUS} can be simulated")
+        for group in groups:
+            if not group.model.memory_slices:
+                raise BadFleet(f"the placements of {group.model.name} are not published; only a real one can tell them")
+        self._possible: dict[Wants, bool] = {}
+
+    def build(self) -> Fleet:
+        """All GPUs, empty. Nodes of one name are numbered in the order in which they are added."""
+        return _built((group, group.number) for group in self.groups)
+
+    @cached_property
+    def models(self) -> dict[Model, int]:
+        """Each model with how many GPUs of it there are."""
+        counts: Counter[Model] = Counter()
+        for group in self.groups:
+            counts[group.model] += group.number * group.gpus
+        return dict(counts)
+
+    @property
+    def main_model(self) -> Model:
+        """The model most GPUs are of: what a fraction of a GPU is a fraction of."""
+        return max(self.models, key=self.models.__getitem__)
+
+    @cached_property
+    def slices(self) -> int:
+        """Memory slices of all GPUs."""
+        return sum(model.memory_slices * count for model, count in self.models.items())
+
+    @cached_property
+    def sizes(self) -> dict[str, int]:
+        """The memory slices of every profile that can be placed somewhere; of two models the first one's."""
+        sizes: dict[str, int] = {}
+        for model in self.models:
+            for profile in model.profiles:
+                if profile.starts:
+                    sizes.setdefault(profile.name, profile.size)
+        return sizes
+
+    def profile(self, name: str) -> str:
+        """The name as the fleet has it. Raises UnknownProfile where no GPU has such a profile."""
+        for model in self.models:
+            try:
+                found = model.profile(name)
+            except UnknownProfile:
+                continue
+            if found.starts:
+                return found.name
+        raise UnknownProfile(f"profile {name} does not exist in this fleet (it has {', '.join(self.sizes)})")
+
+    def can_ever_hold(self, wants: Wants) -> bool:
+        """Whether some node could hold all of it when empty: what cannot would wait for ever."""
+        found = self._possible.get(wants)
+        if found is None:
+            placer = Placer(_built((group, 1) for group in self.groups), policies.named("first-fit"))
+            found = self._possible[wants] = isinstance(placer.place(Demand(wants)), Plan)
+        return found
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.groups))
+
+
+def _built(groups: Iterable[tuple[Nodes, int]]) -> Fleet:
+    fleet = Fleet()
+    used: Counter[str] = Counter()
+    for group, count in groups:
+        for _ in range(count):
+            node = NodeName(f"{group.name}-{used[group.name]:05}")
+            used[group.name] += 1
+            for gpu in range(group.gpus):
+                fleet.add_gpu(GpuId(f"{node}/{gpu}"), node, group.model)
+    return fleet
+
+
+def from_flags(texts: Iterable[str], profiles: Sequence[str] = ()) -> FleetPlan:
+    """`NODESxGPUSxMODEL`, as often as there are kinds of node; `profiles` allows only those. Raises BadFleet."""
+    groups = []
+    for text in texts:
+        found = _FLAG.fullmatch(text.strip())
+        if found is None:
+            raise BadFleet(f"fleet {text!r}: write NODESxGPUSxMODEL, like 13x8xA100-40GB")
+        groups.append(
+            _nodes(f"fleet {text!r}", int(found["nodes"]), int(found["gpus"]), found["model"], profiles=profiles)
+        )
+    return FleetPlan(groups)
+
+
+class _Row(msgspec.Struct, forbid_unknown_fields=True):
+    gpus: int
+    model: str
+    count: int = 1
+    name: str = "node"
+    profiles: list[str] = []
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    nodes: list[_Row]
+
+
+def from_file(path: Path) -> FleetPlan:
+    """`{"nodes": [{"count": 13, "gpus": 8, "model": "A100-40GB"}]}`; `name` and `profiles` are optional.
+
+    `profiles` allows only some of the model's. Raises BadFleet with the file and the entry.
+    """
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=_File).nodes
+    except (OSError, msgspec.MsgspecError) as error:
+        raise BadFleet(unreadable(path, error)) from None
+    groups = []
+    for number, row in enumerate(rows, 1):
+        where = f"{path}, node entry {number}"
+        groups.append(_nodes(where, row.count, row.gpus, row.model, row.name, row.profiles))
+    return FleetPlan(groups)
+
+
+def _nodes(where: str, count: int, gpus: int, model: str, name: str = "node", profiles: Sequence[str] = ()) -> Nodes:
+    if count < 1 or gpus < 1:
+        raise BadFleet(f"{where}: {count} nodes of {gpus} GPUs; both must be at least 1")
+    try:
+        found = models.named(model)
+        return Nodes(count, gpus, found.only(profiles) if profiles else found, name)
+    except BadInput as error:
+        raise BadFleet(f"{where}: {error}") from None

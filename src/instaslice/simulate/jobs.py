@@ -1,0 +1,30 @@
+"""What arrives: one pod with the slices it wants, when it comes and how long it stays."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+NEVER: Final = -1
+"""The life of a pod that stays for good."""
+
+Wants = tuple[str, ...]
+"""The profiles of one pod's slices: granted together on one node, or not at all."""
+
+
+class Job(NamedTuple):
+    """One pod. Times are whole milliseconds, so that sums are exact in any order; `life` starts when it runs."""
+
+    at: int
+    life: int
+    wants: Wants
+
+
+class Kept(NamedTuple):
+    """Jobs read from a file: in order of arrival, with how many lines were passed over because they want no GPU."""
+
+    jobs: list[Job]
+    passed_over: int
+
+
+def kept(jobs: Iterable[Job], passed_over: int = 0) -> Kept:
+    """Sorted by arrival; jobs of the same instant keep the order of the file."""
+    return Kept(sorted(jobs, key=lambda job: job.at), passed_over)

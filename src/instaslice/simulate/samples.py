@@ -1,0 +1,46 @@
+"""The course of a run at evenly spaced times, never more than so many: what the charts and the map are drawn from."""
+
+from collections.abc import Callable
+from typing import Final, Generic, NamedTuple, TypeVar
+
+MOST_SAMPLES: Final = 240
+MOST_SHOWN: Final = 128
+"""GPUs on the map; of a larger fleet every n-th is shown."""
+
+T = TypeVar("T")
+
+
+class Sample(NamedTuple):
+    """The state of things at one time. `states` has one state number for each GPU on the map."""
+
+    at: int
+    active: int
+    used: int
+    fragmentation: float
+    running: int
+    waiting: int
+    arrived: int
+    accepted: int
+    states: tuple[int, ...]
+
+
+class Samples(Generic[T]):
+    """Keeps at most `most`: when full, every second one goes and the step doubles."""
+
+    def __init__(self, take: Callable[[int], T], most: int = MOST_SAMPLES) -> None:
+        self._take = take
+        self._most = most
+        self.step = 1000
+        self.kept: list[T] = []
+        self.due = 0
+        """The next time at which a sample is to be taken."""
+
+    def reach(self, now: int) -> None:
+        """Nothing has changed since the last call and until now: take what fell due before `now`."""
+        while self.due < now:
+            self.kept.append(self._take(self.due))
+            self.due += self.step
+            if len(self.kept) == self._most:
+                del self.kept[1::2]
+                self.step *= 2
+                self.due = len(self.kept) * self.step

@@ -1,0 +1,245 @@
+"""The events: pods arrive, are placed or wait or go away, and end; in the order of time, exactly.
+
+A pod is placed by the same `Placer` the controller uses. Its slices are held from the decision until the hardware has
+destroyed them; it runs from when they are created. At one instant ends come before arrivals, and pods wait in the
+order in which they came.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from instaslice.placement import Demand, Grant, Placer, Plan, Policy, moves
+from instaslice.placement.policy import Regime
+from instaslice.simulate.fleets import FleetPlan
+from instaslice.simulate.jobs import NEVER, Job, Wants
+from instaslice.simulate.occupancy import Levels, Occupancy
+from instaslice.simulate.samples import MOST_SHOWN, Sample, Samples
+from instaslice.simulate.tally import Tally
+
+
+class Queue(StrEnum):
+    """What becomes of a pod that finds no room: it goes away, waits behind all others, or lets those pass that fit."""
+
+    NONE = "none"
+    FIFO = "fifo"
+    BACKFILL = "backfill"
+
+
+class Rules(NamedTuple):
+    """How the world behaves. Latencies are those of one pod's slices, created or destroyed together.
+
+    Pods that arrive before `warm_up` others have are simulated and not counted. For a pod without room at most `moves`
+    slices are moved; of all pods the part `movable` lets itself be moved, and runs longer by the latencies.
+    """
+
+    queue: Queue = Queue.NONE
+    create_ms: int = 0
+    destroy_ms: int = 0
+    warm_up: int = 0
+    moves: int = 0
+    movable: float = 1.0
+
+
+class _Running(NamedTuple):
+    """A pod that holds its slices until `end`, or for good where that is NEVER."""
+
+    end: int
+    grants: tuple[Grant, ...]
+
+
+class Simulation:
+    """One run of one policy on one fleet. `run` once, then read `tally`, `occupancy` and `samples`."""
+
+    def __init__(
+        self, plan: FleetPlan, policy: Policy, rules: Rules, asked: Mapping[str, float], learns_from: int | None = None
+    ) -> None:
+        """`asked` weighs profiles in what counts as fragmentation. `learns_from` is after how many arrivals the policy
+        first thinks about them; None: never."""
+        self.plan = plan
+        self.fleet = plan.build()
+        self.rules = rules
+        self.tally = Tally(plan.sizes)
+        self.occupancy = Occupancy(self.fleet, asked)
+        self.samples = Samples(self._sample)
+        self.now = 0
+        self.averages = Levels(0.0, 0.0, 0.0)
+        """From the end of the warm-up to the last arrival."""
+        every = -(-plan.gpus // MOST_SHOWN)
+        self.shown = range(0, plan.gpus, every)
+        """The GPUs on the map, by number."""
+        self._placer = Placer(self.fleet, policy)
+        self._demands: dict[Wants, Demand] = {}
+        self._ends: list[tuple[int, int]] = []  # end and number of pods; stale where `_running` knows better
+        self._running: dict[int, _Running] = {}
+        self._holder: dict[Grant, int] = {}  # kept only where slices may be moved
+        self._learns_at = learns_from
+        self._lines: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by kind, each with its number
+        self._number = 0
+        self._accepted = 0
+        self._waiting = 0
+
+    def run(self, jobs: Iterable[Job]) -> None:
+        """Simulate until the last pod has arrived and, where pods wait, until all have run."""
+        for job in jobs:
+            self._until(job.at)
+            if self._number == self.rules.warm_up:
+                self.occupancy.restart(job.at)
+            self._arrive(job)
+        self.averages = self.occupancy.average(self.now)
+        if self.rules.queue is not Queue.NONE:
+            while self._ends:
+                self._until(self._ends[0][0])
+        self.samples.reach(self.now + 1)
+
+    @property
+    def waiting(self) -> int:
+        """Pods that wait now."""
+        return self._waiting
+
+    def _until(self, time: int) -> None:
+        """All that happens up to a time, ends at that very time included."""
+        ends = self._ends
+        while ends and ends[0][0] <= time:
+            now = ends[0][0]
+            self._tick(now)
+            while ends and ends[0][0] == now:
+                self._end(heappop(ends)[1])
+            if self._lines:
+                self._place_waiting()
+        self._tick(time)
+
+    def _tick(self, now: int) -> None:
+        if now > self.samples.due:
+            self.samples.reach(now)
+        self.now = now
+
+    def _arrive(self, job: Job) -> None:
+        number, self._number = self._number, self._number + 1
+        wants = job.wants
+        counted = number >= self.rules.warm_up
+        if counted:
+            self.tally.arrived(wants)
+        demand = self._demand(wants)
+        self._placer.arrived(demand)
+        if number == self._learns_at:
+            self._placer.policy.learn(self.fleet, Regime.LOSS if self.rules.queue is Queue.NONE else Regime.QUEUE)
+            self._learns_at *= 4  # what is known changes less and less
+        in_line = bool(self._lines) and self.rules.queue is Queue.FIFO
+        # Where one of its kind waits already there is no room: nothing has been freed since that one was tried.
+        if not in_line and wants not in self._lines and self._try(demand, number, job):
+            return
+        if counted and not in_line and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
+            self.tally.room_in_pieces += 1
+        possible = self.plan.can_ever_hold(wants)
+        if possible and self.rules.queue is not Queue.NONE:
+            self._lines.setdefault(wants, deque()).append((number, job))
+            self._waiting += 1
+        elif counted:
+            self.tally.rejected(wants)
+            self.tally.impossible += not possible
+
+    def _place_waiting(self) -> None:
+        """In the order of arrival; where one of a kind finds no room, none of its kind does."""
+        heads = sorted((line[0][0], wants) for wants, line in self._lines.items())
+        while heads:
+            _, wants = heads.pop(0)
+            line = self._lines[wants]
+            number, job = line[0]
+            if not self._try(self._demand(wants), number, job):
+                if self.rules.queue is Queue.FIFO:
+                    return
+                continue
+            line.popleft()
+            self._waiting -= 1
+            if line:
+                heads.append((line[0][0], wants))
+                heads.sort()
+            else:
+                del self._lines[wants]
+
+    def _try(self, demand: Demand, number: int, job: Job) -> bool:
+        started = self.now + self.rules.create_ms
+        plan = self._placer.place(demand)
+        if isinstance(plan, Plan):
+            self._placer.commit(plan)
+            self._note(plan.grants)
+        elif self.rules.moves and (found := self._rearranged(demand)) is not None:
+            plan = found.plan
+            started += self.rules.destroy_ms  # of what was in the way
+            if number >= self.rules.warm_up:
+                self.tally.moves += len(found.moves)
+        else:
+            return False
+        self._accepted += 1
+        if number >= self.rules.warm_up:
+            self.tally.accepted(job.wants, started - job.at)
+        end = NEVER if job.life == NEVER else started + job.life + self.rules.destroy_ms
+        self._hold(number, _Running(end, plan.grants))
+        return True
+
+    def _rearranged(self, demand: Demand) -> moves.Rearrangement | None:
+        """Room made by moving others, held already; None where too few would move."""
+        found = moves.find(self.fleet, self._placer.policy, demand, self._movable, most=self.rules.moves)
+        if found is None:
+            return None
+        self._placer.rearrange(found)
+        self._note((*(grant for move in found.moves for grant in move), *found.plan.grants))
+        # All old slots are free before a new one is taken, and a new one may be where an old one was.
+        owners = [self._holder.pop(move.old) for move in found.moves]
+        for owner, move in zip(owners, found.moves, strict=True):
+            end = self._running[owner].end
+            if end != NEVER:
+                end += self.rules.destroy_ms + self.rules.create_ms
+            self._hold(owner, _Running(end, (move.new,)))
+        return found
+
+    def _hold(self, number: int, running: _Running) -> None:
+        self._running[number] = running
+        if running.end != NEVER:
+            heappush(self._ends, (running.end, number))
+        if self.rules.moves:
+            for grant in running.grants:
+                self._holder[grant] = number
+
+    def _movable(self, grant: Grant) -> bool:
+        """A pod of one slice, and among those that let themselves be moved: the same pods under every policy."""
+        owner = self._holder[grant]
+        return len(self._running[owner].grants) == 1 and owner * 2654435761 % 2**32 < self.rules.movable * 2**32
+
+    def _end(self, number: int) -> None:
+        running = self._running.get(number)
+        if running is None or running.end != self.now:
+            return  # it was moved, and ends later
+        del self._running[number]
+        self._placer.release(running.grants)
+        self._note(running.grants)
+        if self.rules.moves:
+            for grant in running.grants:
+                del self._holder[grant]
+
+    def _demand(self, wants: Wants) -> Demand:
+        demand = self._demands.get(wants)
+        if demand is None:
+            demand = self._demands[wants] = Demand(wants)
+        return demand
+
+    def _note(self, changed: tuple[Grant, ...]) -> None:
+        for grant in changed:
+            self.occupancy.look(self.fleet.number(grant.gpu), self.now)
+
+    def _sample(self, at: int) -> Sample:
+        levels = self.occupancy.present()
+        return Sample(
+            at=at,
+            active=round(levels.active),
+            used=round(levels.used),
+            fragmentation=levels.fragmentation,
+            running=len(self._running),
+            waiting=self._waiting,
+            arrived=self._number,
+            accepted=self._accepted,
+            states=tuple(self.fleet.state_of[number] for number in self.shown),
+        )
