@@ -113,6 +113,11 @@ def test_a_cache_that_cannot_be_written(tmp_path):
     refused(instaslice("up", "bad", XDG_CACHE_HOME=str(tmp_path / "file")), "file", "XDG_CACHE_HOME")
 
 
+def test_a_state_home_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    refused(instaslice("up", "bad", XDG_STATE_HOME=str(tmp_path / "file")), str(tmp_path / "file"), "ot a directory")
+
+
 def test_a_program_that_does_not_run(tmp_path):
     """The wrong file under the right name: the component's own last words reach the user, and all of it is stopped."""
     broken = tmp_path / "kube-apiserver"

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from instaslice.geometry import States, models
+from instaslice.geometry.profiles import NO_ENGINES
 
 ALL = [model for model in models.known() if model.placements != "unknown"]
 
@@ -49,6 +50,18 @@ def test_all_models_of_eight_memory_slices_have_the_same_states(model):
     assert len(States.of(plain(model))) == 723
     assert len(States.of(model)) == 2319
     assert len(States.of(model).kinds) == 380
+
+
+def test_the_published_count_of_the_rtx_pro_6000_is_by_caps_alone():
+    """Media engines forbid nearly half of them; NVIDIA's guide says so, and the published count leaves it aside."""
+    bare = tuple(replace(profile, engines=NO_ENGINES) for profile in RTX.profiles)
+    by_caps = States.of(replace(RTX, profiles=bare))
+    assert (len(by_caps.placements), len(by_caps), len({by_caps.mask(s) for s in range(len(by_caps))})) == (
+        30,
+        1249,
+        16,
+    )
+    assert len(States.of(RTX)) == 717
 
 
 def test_media_engines_make_all_exclude_what_nvidia_says_it_excludes():
