@@ -100,6 +100,30 @@ async def test_down_leaves_nothing_of_a_real_node(new_cluster, killed):
     assert snapshot() == before
 
 
+@pytest.mark.parametrize("after", ["node", "containerd", "kubelet"])
+async def test_up_killed_while_a_real_node_starts_is_undone_by_down_and_finished_by_up(new_cluster, after):
+    before = snapshot()
+    cluster = new_cluster("cut")
+    begun = subprocess.Popen(
+        [sys.executable, "-m", "instaslice.cli", "up", cluster.name, "--real-node", "--nodes", "0"],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    while after not in cluster.components() and begun.poll() is None:
+        pass
+    begun.kill()
+    begun.wait()
+    assert after in cluster.components()
+    if after == "containerd":
+        cluster.down()
+        assert processes_of(cluster.layout.root) == []
+        assert snapshot() == before
+    await asyncio.to_thread(cluster.up, REAL, Source())
+    async with await Client.connect(cluster.kubeconfig) as client:
+        await run(client, "hello", "true")
+        await phase(client, "default", "hello", "Succeeded")
+
+
 async def test_two_real_nodes_live_side_by_side(real, new_cluster):
     other = new_cluster("twin")
     await asyncio.to_thread(other.up, REAL, Source())
