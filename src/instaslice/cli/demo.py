@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from instaslice.api.names import GATE
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.clock import SystemClock
@@ -17,7 +18,6 @@ from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Say, Spec
 from instaslice.local.errors import LocalError
 
-GATE = "gpu.das.com/slice"
 KEY = Key("default", "sample")
 PATIENCE = 60.0
 EXAMPLES = """\b

@@ -1,0 +1,25 @@
+"""Every name of ours that stands in a Kubernetes object. One place, so that nobody misspells one."""
+
+GROUP = "gpu.das.com"
+
+GATE = f"{GROUP}/slice"
+"""Scheduling gate of a pod whose slices do not exist yet."""
+
+NVIDIA_RESOURCE = "nvidia.com/mig-"
+"""What users write: `nvidia.com/mig-1g.5gb`; `+me` is written `.me`."""
+RESOURCE = f"{GROUP}/mig-"
+"""What the webhook makes of it, and what nodes advertise."""
+MEMORY = f"{GROUP}/mem"
+"""GPU memory in GB by profile label, for quotas."""
+
+REQUESTED = f"{GROUP}/requested"
+"""Annotation: what the pod asked for before the webhook renamed it, as JSON."""
+MIG_UUIDS = f"{GROUP}/mig-uuids"
+"""Annotation: the slices that the pod was given."""
+SLICE_READY = f"{GROUP}/SliceReady"
+"""Pod condition."""
+
+MANAGED = f"{GROUP}/managed"
+"""Taint of the nodes whose GPUs are ours, where the administrator wants it."""
+OPT_OUT = f"{GROUP}/slicing"
+"""Label of a namespace; `disabled` keeps us out of it."""
