@@ -6,7 +6,8 @@ pki          certificates and kubeconfigs
 layout       one directory a cluster, and what is where in it
 process      starting, finding again and ending the programs of a cluster
 plane        the command lines of etcd, the API server, the scheduler, the controller-manager, kwok
-nodes        emulated GPU nodes
-realnode     a real kubelet with containerd, in namespaces of its own
+objects      what is put into the API server: roles, and the emulated GPU nodes of `nodes`
+realnode     a real kubelet with containerd, in namespaces of its own; its `network` and `cgroups`
+kueue        Kueue, as a process beside the control plane
 cluster      all of it together: up, down, status
 """

@@ -18,6 +18,7 @@ from instaslice.geometry import models
 from instaslice.local import binaries, components, kueue, layout, nodes, ports, realnode
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
+from instaslice.local.network import Network
 from instaslice.local.objects import Objects
 from instaslice.local.plane import PORTS, Plane
 from instaslice.local.process import Processes
@@ -49,7 +50,7 @@ class Record(msgspec.Struct, kw_only=True):
     spec: Spec
     ports: dict[str, int]
     programs: dict[str, str]
-    network: realnode.Network | None = None
+    network: Network | None = None
 
 
 class Cluster:
@@ -130,7 +131,7 @@ class Cluster:
                 network=self.record().network if self.exists else None,
             )
             if spec.real_node and record.network is None:
-                record.network = realnode.Network.choose(self.layout)
+                record.network = Network.choose(self.layout)
             self.layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             scratch = self.layout.record.with_name(".cluster.json")
             scratch.write_bytes(msgspec.json.format(msgspec.json.encode(record)))

@@ -18,6 +18,7 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.meta import ObjectMeta, Part
 from instaslice.kube.resource import Resource
+from instaslice.local import system
 from instaslice.local.errors import NotAvailable
 from instaslice.local.objects import BINDINGS, RBAC, ROLES, Bare, Condition, Objects, rule
 from instaslice.local.plane import Plane
@@ -110,11 +111,17 @@ def start(plane: Plane, processes: Processes) -> None:
 def _with_own_etc(etc: Path) -> list[str]:
     """Kueue reads one certificate from a fixed place below /etc. It gets an /etc of its own, in a mount namespace that
     ends with it; what else is in the machine's it does not need on loopback."""
-    unshare = shutil.which("unshare")
-    if unshare is None:
-        raise NotAvailable("--kueue needs the command unshare (Linux, util-linux)")
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    return [unshare, "--mount", *as_root, "--", "/bin/sh", "-c", f"mount --bind '{etc}' /etc && exec \"$@\"", "sh"]
+    return [
+        system.tool("unshare"),
+        "--mount",
+        *as_root,
+        "--",
+        "/bin/sh",
+        "-c",
+        f"mount --bind '{etc}' /etc && exec \"$@\"",
+        "sh",
+    ]
 
 
 def _config(plane: Plane, certificates: Path) -> dict[str, Any]:

@@ -6,6 +6,7 @@
 
 import contextlib
 import fcntl
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -44,6 +45,11 @@ class Layout:
     @property
     def name(self) -> str:
         return self.root.name
+
+    @property
+    def mark(self) -> str:
+        """Eight hexadecimal digits that stand for this directory: two clusters of one name may have two state homes."""
+        return hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
 
     @property
     def record(self) -> Path:

@@ -89,9 +89,8 @@ class Processes:
         return sorted(entry.stem for entry in self.layout.run.glob("[!.]*.json"))
 
     def kill(self, name: str) -> None:
-        """End one component at once (SIGKILL) and wait until it is gone."""
-        if found := self.find(name):
-            _kill([found])
+        """End one component at once (SIGKILL), and its wrapper where it has one, and wait until it is gone."""
+        _kill([found for found in (self.find(name), self._recorded(name)) if found])
 
     def kill_all(self) -> None:
         """End every program of the cluster: the recorded ones, then strays by their mark."""

@@ -7,12 +7,10 @@ two real nodes live side by side. The network is the machine's, with a bridge of
 cgroup of its own. `remove` takes away the bridge and the cgroup, the two things that no process holds.
 """
 
-import hashlib
 import ipaddress
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +18,10 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from instaslice.local import images
+from instaslice.local import cgroups, images, system
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
+from instaslice.local.network import Network
 from instaslice.local.pki import Authority
 from instaslice.local.process import Processes
 
@@ -30,38 +29,8 @@ NAME = "real-0"
 HOLDER = "node"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
 """Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
-SUBNETS = ipaddress.IPv4Network("10.208.0.0/12")
 LONGEST_SOCKET = 107
 """Bytes in the path of a Unix socket; Linux allows no more."""
-CGROUPS = Path("/sys/fs/cgroup")
-
-
-class Network(msgspec.Struct, frozen=True):
-    """The bridge of a real node. Written into the cluster's record before it is made, so that it is found again."""
-
-    bridge: str
-    address: str
-    """The bridge's, with its prefix: the node's own address and the pods' gateway."""
-
-    @property
-    def ip(self) -> str:
-        return self.address.split("/")[0]
-
-    @classmethod
-    def choose(cls, layout: Layout) -> "Network":
-        """A bridge name that belongs to this directory alone, and a /24 that no interface of this machine is in."""
-        told = _run("ip", "-json", "-4", "address", "show")
-        used = [
-            ipaddress.IPv4Network(f"{each['local']}/{each['prefixlen']}", strict=False)
-            for link in msgspec.json.decode(told)
-            for each in link.get("addr_info", ())
-        ]
-        candidates = list(SUBNETS.subnets(new_prefix=24))
-        first = int(_mark(layout), 16) % len(candidates)
-        for subnet in candidates[first:] + candidates[:first]:
-            if not any(subnet.overlaps(other) for other in used):
-                return cls(f"isl-{_mark(layout)}", f"{subnet[1]}/24")
-        raise LocalError(f"no free /24 in {SUBNETS} for a bridge; end other clusters")
 
 
 @dataclass(frozen=True)
@@ -88,12 +57,15 @@ class RealNode:
 
     def start(self, processes: Processes) -> None:
         """Bring up what does not run yet. Raises LocalError or NotStarted in one line."""
-        self._write_files()
-        self._make_bridge()
-        _make_cgroup(self.cgroup)
         if not processes.find(HOLDER):
+            # As after a boot: nothing runs in there, and what was in memory only is gone.
+            for volatile in ("run", "containerd-state"):
+                shutil.rmtree(self.home / volatile, ignore_errors=True)
             self._inside.unlink(missing_ok=True)
-            processes.start(HOLDER, self._hold())
+        self._write_files()
+        self.network.make()
+        cgroups.make(self.cgroup)
+        processes.start(HOLDER, self._hold())
         processes.wait(HOLDER, self._inside.exists)
         processes.start("containerd", self._enter(processes, self.programs["containerd"], "--config", self._config))
         processes.wait("containerd", self._containerd_answers)
@@ -180,14 +152,14 @@ class RealNode:
         covers = " && ".join(f"mount --bind '{self.home / folder}' {target}" for folder, target in COVERED.items())
         script = f"{covers} && : > '{self._inside}' || exit 1\nsleep infinity &\nwait"
         isolate = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
-        return [_tool("unshare"), *isolate, "/bin/sh", "-c", script]
+        return [system.tool("unshare"), *isolate, "/bin/sh", "-c", script]
 
     def _enter(self, processes: Processes, program: Path, *flags: str | Path) -> list[str]:
         holder = processes.find(HOLDER)
         inside = holder.children()[0].pid if holder else 0
         path = f"PATH={self.home / 'bin'}:{os.environ.get('PATH', os.defpath)}"
         return [
-            _tool("nsenter"),
+            system.tool("nsenter"),
             f"--target={inside}",
             "--mount",
             "--pid",
@@ -215,66 +187,16 @@ class RealNode:
         argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *words]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
-    # The machine -----------------------------------------------------------------------------------------------
-
-    def _make_bridge(self) -> None:
-        if not (Path("/sys/class/net") / self.network.bridge).exists():
-            _run("ip", "link", "add", self.network.bridge, "type", "bridge")
-        _run("ip", "address", "replace", self.network.address, "dev", self.network.bridge)
-        _run("ip", "link", "set", self.network.bridge, "up")
-
 
 def remove(layout: Layout, network: Network | None) -> None:
     """Take away the bridge and the cgroup. Every process of the node must have ended; safe to repeat."""
-    if network and (Path("/sys/class/net") / network.bridge).exists():
-        _run("ip", "link", "delete", network.bridge)
-    for top in _cgroup_folders(cgroup(layout)):
-        _remove_cgroup(top)
+    if network:
+        network.remove()
+    cgroups.remove(cgroup(layout))
 
 
 def cgroup(layout: Layout) -> str:
-    return f"instaslice-{_mark(layout)}"
-
-
-def _mark(layout: Layout) -> str:
-    """Eight hexadecimal digits that stand for this directory: two clusters of one name may live in two state homes."""
-    return hashlib.sha256(os.fsencode(layout.root)).hexdigest()[:8]
-
-
-def _cgroup_folders(name: str) -> list[Path]:
-    """Our cgroup in every hierarchy: one on cgroup v2, one a controller on v1."""
-    if (CGROUPS / "cgroup.controllers").exists():
-        return [CGROUPS / name]
-    return [hierarchy / name for hierarchy in CGROUPS.iterdir() if hierarchy.is_dir() and not hierarchy.is_symlink()]
-
-
-def _make_cgroup(name: str) -> None:
-    for folder in _cgroup_folders(name):
-        folder.mkdir(exist_ok=True)
-        if folder.parent.name != "cpuset":
-            continue
-        # A new cpuset on cgroup v1 is empty and takes no process until it is told its processors and memory.
-        for file in ("cpuset.cpus", "cpuset.mems"):
-            if not (folder / file).read_text().strip():
-                (folder / file).write_text((folder.parent / file).read_text())
-
-
-def _remove_cgroup(top: Path) -> None:
-    if not top.exists():
-        return
-    folders = [Path(path) for path, _, _ in os.walk(top, topdown=False)]
-    for folder in folders:
-        # The kernel lets go of a cgroup a moment after its last process.
-        for attempt in range(100):
-            try:
-                folder.rmdir()
-                break
-            except FileNotFoundError:
-                break
-            except OSError:
-                if attempt == 99:
-                    raise LocalError(f"{folder}: cannot be removed, something still runs in it") from None
-                time.sleep(0.05)
+    return f"instaslice-{layout.mark}"
 
 
 def check(layout: Layout) -> None:
@@ -321,17 +243,3 @@ state = "{home}/containerd-state"
   bin_dirs = ["{home}/bin"]
   conf_dir = "{home}/cni"
 """
-
-
-def _tool(name: str) -> str:
-    found = shutil.which(name)
-    if found is None:
-        raise LocalError(f"--real-node needs the command {name}; install util-linux and iproute2")
-    return found
-
-
-def _run(tool: str, *words: str) -> str:
-    done = subprocess.run([_tool(tool), *words], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise LocalError(f"{tool} {' '.join(words)}: {done.stderr.strip()}")
-    return done.stdout

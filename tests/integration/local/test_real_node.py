@@ -82,6 +82,17 @@ async def test_a_running_pod_does_not_notice_when_a_component_is_killed(real, co
         assert await container(client, "stays") == before
 
 
+async def test_a_node_whose_every_process_was_killed_comes_back_and_runs_pods(real):
+    async with await Client.connect(real.kubeconfig) as client:
+        await run(client, "lost", "sleep 3600")
+        await phase(client, "default", "lost", "Running")
+        real.kill("node")
+        await asyncio.to_thread(real.up, REAL, Source())
+        assert all(real.components().values())
+        await run(client, "after", "true")
+        await phase(client, "default", "after", "Succeeded")
+
+
 @pytest.mark.parametrize("killed", [False, True], ids=["while a pod runs", "after all of it was killed"])
 async def test_down_leaves_nothing_of_a_real_node(new_cluster, killed):
     before = snapshot()

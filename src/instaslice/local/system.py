@@ -1,0 +1,22 @@
+"""Commands of the machine that a real node and Kueue need."""
+
+import shutil
+import subprocess
+
+from instaslice.local.errors import LocalError
+
+
+def tool(name: str) -> str:
+    """Its path. Raises LocalError with the packages that have it."""
+    found = shutil.which(name)
+    if found is None:
+        raise LocalError(f"the command {name} is needed for this; install util-linux and iproute2 (Linux only)")
+    return found
+
+
+def run(command: str, *words: str) -> str:
+    """What it printed. Raises LocalError with what it complained of."""
+    done = subprocess.run([tool(command), *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise LocalError(f"{command} {' '.join(words)}: {done.stderr.strip()}")
+    return done.stdout
