@@ -51,6 +51,9 @@ class Processes:
         """Start a component unless it runs. Its output goes to `logs/NAME.log`, after what is there."""
         if self.find(name):
             return
+        # One that was started and never recorded, because we were killed in between, would hold the ports. What a
+        # wrapper became has the end of its command line.
+        _kill([stray for stray in self.strays() if list(argv)[-len(_words(stray)) :] == _words(stray)])
         self.layout.run.mkdir(exist_ok=True)
         self.layout.logs.mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
@@ -151,10 +154,17 @@ def _kill(processes: list[psutil.Process]) -> None:
         time.sleep(0.01)
 
 
+def _words(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return process.cmdline() or [""]
+    return [""]
+
+
 def _alive(process: psutil.Process) -> bool:
-    """A zombie is gone: it holds nothing, and when its parent buries it is not ours to wait for."""
+    """A zombie is gone, and when its parent buries it is not ours to wait for; but not before its last thread is gone
+    too, for until then its ports and files are open."""
     with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
         if process.ppid() == os.getpid():
             os.waitpid(process.pid, os.WNOHANG)
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
     return False

@@ -1,11 +1,12 @@
 """The verbs on the real API server, and what it answers when they cannot be done."""
 
+import msgspec
 import pods
 import pytest
 
 from instaslice.kube import errors
 from instaslice.kube.client import Client, JsonOp, Selector
-from instaslice.kube.core import NODES, PODS, Node
+from instaslice.kube.core import LEASES, NODES, PODS, Lease, LeaseSpec, Node
 from instaslice.kube.meta import Key, ObjectMeta
 
 
@@ -81,14 +82,13 @@ async def test_a_json_patch_can_set_null_and_remove(client, train):
     assert pod.metadata.labels == {}
 
 
-async def test_a_stale_replace_is_a_conflict(client, node):
-    await client.replace(NODES, node)
+async def test_a_stale_replace_is_a_conflict(client, namespace):
+    """A Lease that nobody else looks at: controllers change nodes as soon as they come."""
+    mine = Lease(metadata=ObjectMeta(namespace=namespace, name="l"), spec=LeaseSpec(holder_identity="a"))
+    first = await client.create(LEASES, mine)
+    await client.replace(LEASES, msgspec.structs.replace(first, spec=LeaseSpec(holder_identity="b")))
     with pytest.raises(errors.Conflict):
-        await client.merge(
-            NODES,
-            Key("", node.metadata.name),
-            {"metadata": {"resourceVersion": "1", "labels": {"late": "yes"}}},
-        )
+        await client.replace(LEASES, msgspec.structs.replace(first, spec=LeaseSpec(holder_identity="c")))
 
 
 async def test_status_is_written_apart(client, node):

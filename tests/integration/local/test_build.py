@@ -23,7 +23,13 @@ def cache(tmp_path, monkeypatch):
 
 def start_building() -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", BUILD], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, "-c", BUILD],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Tests may run in the background of a shell, which then has us ignore interrupts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

@@ -58,6 +58,15 @@ def test_a_program_that_was_never_recorded_is_ended_by_its_mark(processes):
         other.wait()
 
 
+def test_starting_a_component_ends_one_that_was_never_recorded(processes):
+    lost = subprocess.Popen(SLEEPS, env={MARK: str(processes.layout.root)}, start_new_session=True)
+    other = subprocess.Popen([*SLEEPS, "another"], env={MARK: str(processes.layout.root)}, start_new_session=True)
+    wait_for_exec(lost, other)
+    processes.start("it", ["/usr/bin/env", *SLEEPS])
+    assert not alive(lost)
+    assert alive(other)
+
+
 def test_a_program_that_ends_at_its_start_is_reported_with_its_last_words(processes):
     processes.start("bad", [sys.executable, "-c", "print('fine so far'); raise SystemExit('Error: no such flag')"])
     with pytest.raises(NotStarted, match=r"bad ended while starting: Error: no such flag .*bad\.log"):
