@@ -30,10 +30,11 @@ class Running(msgspec.Struct, frozen=True):
     argv: list[str]
 
     def process(self) -> psutil.Process | None:
+        """That process, running or dying; None where it is gone or the pid is another's."""
         with contextlib.suppress(psutil.NoSuchProcess):
             found = psutil.Process(self.pid)
             # /proc counts in clock ticks: two readings of one process may differ by one.
-            if abs(found.create_time() - self.started) < 1 and _alive(found):
+            if abs(found.create_time() - self.started) < 1:
                 return found
         return None
 
@@ -51,6 +52,8 @@ class Processes:
         """Start a component unless it runs. Its output goes to `logs/NAME.log`, after what is there."""
         if self.find(name):
             return
+        if dying := self._recorded(name):
+            _wait_gone([dying])
         # One that was started and never recorded, because we were killed in between, would hold the ports. What a
         # wrapper became has the end of its command line.
         _kill([stray for stray in self.strays() if list(argv)[-len(_words(stray)) :] == _words(stray)])
@@ -77,7 +80,9 @@ class Processes:
     def find(self, name: str) -> psutil.Process | None:
         """The running component, or None. Where a wrapper entered namespaces for it: the program, not the wrapper."""
         found = self._recorded(name)
-        if found and name in self.WRAPPED:
+        if found is None or not _alive(found):
+            return None
+        if name in self.WRAPPED:
             with contextlib.suppress(psutil.NoSuchProcess):
                 return next(iter(found.children()), found)
         return found
@@ -149,8 +154,12 @@ def _kill(processes: list[psutil.Process]) -> None:
     for process in processes:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+    _wait_gone(processes)
+
+
+def _wait_gone(processes: list[psutil.Process]) -> None:
     deadline = time.monotonic() + 10
-    while any(map(_alive, processes)) and time.monotonic() < deadline:
+    while not all(map(_gone, processes)) and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
@@ -161,10 +170,18 @@ def _words(process: psutil.Process) -> list[str]:
 
 
 def _alive(process: psutil.Process) -> bool:
-    """A zombie is gone, and when its parent buries it is not ours to wait for; but not before its last thread is gone
-    too, for until then its ports and files are open."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _gone(process: psutil.Process) -> bool:
+    """Ended, and its ports and files are closed. When its parent buries it is not ours to wait for; but a zombie is not
+    gone before its last thread is."""
     with contextlib.suppress(psutil.NoSuchProcess, ChildProcessError):
         if process.ppid() == os.getpid():
             os.waitpid(process.pid, os.WNOHANG)
-        return process.is_running() and (process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1)
-    return False
+        if not process.is_running():
+            return True
+        return process.status() == psutil.STATUS_ZOMBIE and process.num_threads() <= 1
+    return True

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 
-import psutil
 import pytest
 from machine import processes_of, snapshot
 
@@ -30,7 +29,6 @@ def up(cluster, **spec) -> None:
 def kill_everything(cluster) -> None:
     for process in cluster.processes.strays():
         process.kill()
-    psutil.wait_procs(cluster.processes.strays(), timeout=10)
 
 
 async def names(cluster, resource, labels=""):
@@ -44,7 +42,6 @@ async def test_up_after_everything_was_killed_has_everything_again(new_cluster):
     async with await Client.connect(cluster.kubeconfig) as client:
         await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="kept")))
     kill_everything(cluster)
-    assert not any(cluster.components().values())
 
     up(cluster)
 
