@@ -17,7 +17,7 @@ from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ills, MigUuid, Slice
 from instaslice.drivers.errors import DriverError, InUse, SlotTaken, Unsupported
 from instaslice.drivers.faults import Faults
 from instaslice.drivers.latencies import INSTANT, Latencies, Span
-from instaslice.drivers.memory import Card, Contents, Instance, Memory
+from instaslice.drivers.memory import Card, Contents, Instance, Memory, Step
 from instaslice.geometry import Model, Profile, States, UnknownProfile
 from instaslice.geometry.states import ILLEGAL
 
@@ -116,7 +116,7 @@ class EmulatedDriver(Driver):
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._memory.read() is None:
+        if self._memory.contents is None:
             self.reboot()
             return
         with self._lock:
@@ -165,7 +165,7 @@ class EmulatedDriver(Driver):
         return Slice(gpu, placement, gi, made.ci, MigUuid(f"MIG-{uuid.uuid5(_OURS, f'{gpu}/{gi}/{made.ci}')}"))
 
     def _contents(self) -> Contents:
-        contents = self._memory.read()
+        contents = self._memory.contents
         assert contents is not None, "written when the driver was made"
         return contents
 
@@ -175,13 +175,7 @@ class EmulatedDriver(Driver):
     def _put(self, gpu: GpuUuid, gi: int, made: Instance | None) -> None:
         """One step that either happened or did not, whenever the process is killed. None removes."""
         with self._lock:
-            contents = self._contents()
-            card = contents.gpus[gpu]
-            instances = {id_: each for id_, each in card.instances.items() if id_ != gi}
-            if made is not None:
-                instances[gi] = made
-            changed = Card(model=card.model, instances=instances)
-            self._memory.write(Contents(boot_id=contents.boot_id, gpus={**contents.gpus, gpu: changed}))
+            self._memory.take(Step(gpu=gpu, gi=gi, instance=made))
 
     def _pause(self, step: Span, size: Profile) -> None:
         if step.high:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, Unsupported
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.latencies import H200
+from instaslice.drivers.memory import MANY
 from instaslice.geometry import models
 
 A100 = models.named("A100-40GB")
@@ -254,6 +255,26 @@ def test_instances_that_the_model_no_longer_has_are_not_taken_over(tmp_path):
     file.write_bytes(file.read_bytes().replace(b'"start":0', b'"start":99'))
     again = node(file=file)
     assert again.slices(first(again)) == ()
+
+
+def test_a_step_that_was_cut_off_in_writing_never_was(tmp_path):
+    file = tmp_path / "state"
+    made = tuple(filled(node(file=file), ("1g.5gb", 0)))
+    file.write_bytes(file.read_bytes() + b'{"gpu":"GPU-')
+    again = node(file=file)
+    assert again.slices(first(again)) == made
+    both = (*made, *filled(again, ("1g.5gb", 1)))
+    assert node(file=file).slices(first(again)) == both, "and what follows is not glued to it"
+
+
+def test_the_file_does_not_grow_for_ever(tmp_path):
+    file = tmp_path / "state"
+    driver, sizes = node(file=file), []
+    for _ in range(MANY):
+        driver.destroy(*filled(driver, ("1g.5gb", 0)))
+        sizes.append(file.stat().st_size)
+    assert max(sizes) < MANY * 200
+    assert node(file=file).slices(first(driver)) == ()
 
 
 def test_a_file_that_is_not_ours_is_named(tmp_path):
