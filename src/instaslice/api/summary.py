@@ -30,7 +30,8 @@ def holds_slot(held: PreparedSlice) -> bool:
 
 
 def _gpus(status: Status) -> str:
+    # ASCII: kubectl aligns columns by bytes.
     counts = Counter(gpu.model for gpu in status.gpus)
-    text = ", ".join(f"{count} × {model}" for model, count in sorted(counts.items())) or "none"
+    text = ", ".join(f"{count}x {model}" for model, count in sorted(counts.items())) or "none"
     sick = sum(gpu.health is Health.UNHEALTHY for gpu in status.gpus)
     return f"{text} ({sick} unhealthy)" if sick else text

@@ -172,7 +172,7 @@ async def test_kubectl_prints_gpus_slices_free_memory_and_readiness(cluster, cli
     ).stdout
     head, row = printed.splitlines()
     assert head.split() == ["NAME", "GPUS", "SLICES", "FREE", "READY", "AGE"]
-    for cell in (node, "2 × A100-40GB (1 unhealthy)", "1", "35/80 GB", "True"):
+    for cell in (node, "2x A100-40GB (1 unhealthy)", "1", "35/80 GB", "True"):
         assert cell in row
 
 
