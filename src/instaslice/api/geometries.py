@@ -1,13 +1,16 @@
 """A GPU model as it stands in a status, and back: placements as the node's driver reports them.
 
 The controller places by what the agent reports, not by a table of its own: a driver may know other placements, or
-a model that no table has. GPUs of one model share one entry, so eight of them cost no more than one.
+a model that no table has. GPUs of one model share one entry, so eight of them cost no more than one. The fields are
+those of `geometry` that decide what can be placed, under the same names.
 """
 
 from typing import Annotated, Self
 
+import msgspec
+
 from instaslice.api.bounds import Count, Name, ProfileText, Size, Slot, many
-from instaslice.geometry import Engines, Model, Profile
+from instaslice.geometry import Model
 from instaslice.kube.meta import Part
 
 
@@ -20,24 +23,11 @@ class EngineCounts(Part, frozen=True):
     jpeg: Count = 0
     ofa: Count = 0
 
-    @classmethod
-    def of(cls, engines: Engines) -> Self:
-        return cls(
-            copy=engines.copy,
-            decoders=engines.decoders,
-            encoders=engines.encoders,
-            jpeg=engines.jpeg,
-            ofa=engines.ofa,
-        )
-
-    def engines(self) -> Engines:
-        return Engines(self.copy, self.decoders, self.encoders, self.jpeg, self.ofa)
-
 
 class ProfileGeometry(Part, frozen=True):
     """One slice size: how many memory slices it takes, where it may start, how many fit at most."""
 
-    profile: ProfileText
+    name: ProfileText
     size: Size
     starts: Annotated[tuple[Slot, ...], many(128)]
     limit: Count
@@ -54,51 +44,14 @@ class ModelGeometry(Part, frozen=True):
     compute_slices: Count
     memory_gb: Count
     engines: EngineCounts = EngineCounts()
-    profiles: Annotated[tuple[ProfileGeometry, ...], many(64, "profile")] = ()
+    profiles: Annotated[tuple[ProfileGeometry, ...], many(64, "name")] = ()
 
     @classmethod
     def of(cls, model: Model) -> Self:
         """Profiles without a known placement are left out: nothing could be placed by them."""
-        return cls(
-            name=model.name,
-            memory_slices=model.memory_slices,
-            compute_slices=model.compute_slices,
-            memory_gb=model.memory_gb,
-            engines=EngineCounts.of(model.engines),
-            profiles=tuple(_written(profile) for profile in model.profiles if profile.starts),
-        )
+        placeable = model.only(profile.name for profile in model.profiles if profile.starts)
+        return msgspec.convert(placeable, cls, from_attributes=True)
 
     def model(self) -> Model:
         """What placement works with: the same states as on the node."""
-        return Model(
-            name=self.name,
-            memory_slices=self.memory_slices,
-            compute_slices=self.compute_slices,
-            memory_gb=self.memory_gb,
-            engines=self.engines.engines(),
-            profiles=tuple(_read(each) for each in self.profiles),
-        )
-
-
-def _written(profile: Profile) -> ProfileGeometry:
-    return ProfileGeometry(
-        profile=profile.name,
-        size=profile.size,
-        starts=profile.starts,
-        limit=profile.limit,
-        compute=profile.compute,
-        gb=profile.gb,
-        engines=EngineCounts.of(profile.engines),
-    )
-
-
-def _read(written: ProfileGeometry) -> Profile:
-    return Profile(
-        name=written.profile,
-        compute=written.compute,
-        size=written.size,
-        starts=written.starts,
-        limit=written.limit,
-        gb=written.gb,
-        engines=written.engines.engines(),
-    )
+        return msgspec.convert(self, Model, from_attributes=True)
