@@ -26,8 +26,8 @@ class Slice:
     """A GPU instance on the hardware, with the compute instance that fills it.
 
     `ci` and `mig_uuid` are None where a create or a destroy was cut off between the two: nothing can run in such a
-    slice, yet it takes its slot. Destroy it. Hardware gives ids and MIG UUIDs again to the next slice at the same
-    place, so neither tells an old slice from a new one.
+    slice, yet it takes its slot. Destroy it. The next slice at the same place may get the same ids and MIG UUID, so
+    neither tells an old slice from a new one.
     """
 
     gpu: GpuUuid

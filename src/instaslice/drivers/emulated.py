@@ -161,7 +161,7 @@ class EmulatedDriver(Driver):
         placement = self._gpus[gpu].model.placement(made.profile, made.start)
         if made.ci is None:
             return Slice(gpu, placement, gi)
-        # As real ones do: the same ids at the same place have the same UUID, also after a destroy.
+        # The same place has the same UUID again after a destroy: the harder case for whoever remembers one.
         return Slice(gpu, placement, gi, made.ci, MigUuid(f"MIG-{uuid.uuid5(_OURS, f'{gpu}/{gi}/{made.ci}')}"))
 
     def _contents(self) -> Contents:

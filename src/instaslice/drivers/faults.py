@@ -83,5 +83,5 @@ class Faults:
 
     def watch(self, known: Ills, seconds: float) -> Ills:
         with self._changed:
-            self._changed.wait_for(lambda: self._ills != known, timeout=seconds)
+            self._changed.wait_for(lambda: self._ills != dict(known), timeout=seconds)
             return dict(self._ills)
