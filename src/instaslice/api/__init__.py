@@ -1,1 +1,10 @@
-"""Our Kubernetes types and names: what users, the webhook, the controller and the agent have in common."""
+"""Our Kubernetes types and names: what users, the webhook, the controller and the agent have in common.
+
+names       every name of ours that stands in a Kubernetes object
+bounds      how long a string and how large a number in our objects may be
+instaslice  the Instaslice object of a node: what is promised there (spec) and what is there (status)
+geometries  a GPU model as it stands in a status, and back
+summary     what `kubectl get instaslices` prints, from a status
+schema      a struct as a structural schema
+crd         the definition of the Instaslice object, from its structs; `make generate` writes it into the chart
+"""

@@ -1,0 +1,57 @@
+"""A GPU model as it stands in a status, and back: placements as the node's driver reports them.
+
+The controller places by what the agent reports, not by a table of its own: a driver may know other placements, or
+a model that no table has. GPUs of one model share one entry, so eight of them cost no more than one. The fields are
+those of `geometry` that decide what can be placed, under the same names.
+"""
+
+from typing import Annotated, Self
+
+import msgspec
+
+from instaslice.api.bounds import Count, Name, ProfileText, Size, Slot, many
+from instaslice.geometry import Model
+from instaslice.kube.meta import Part
+
+
+class EngineCounts(Part, frozen=True):
+    """Engines that a slice takes from its GPU, or that a whole GPU has."""
+
+    copy: Count = 0
+    decoders: Count = 0
+    encoders: Count = 0
+    jpeg: Count = 0
+    ofa: Count = 0
+
+
+class ProfileGeometry(Part, frozen=True):
+    """One slice size: how many memory slices it takes, where it may start, how many fit at most."""
+
+    name: ProfileText
+    size: Size
+    starts: Annotated[tuple[Slot, ...], many(128)]
+    limit: Count
+    compute: Count
+    gb: Count
+    engines: EngineCounts = EngineCounts()
+
+
+class ModelGeometry(Part, frozen=True):
+    """A GPU model of this node with its legal placements."""
+
+    name: Name
+    memory_slices: Size
+    compute_slices: Count
+    memory_gb: Count
+    engines: EngineCounts = EngineCounts()
+    profiles: Annotated[tuple[ProfileGeometry, ...], many(64, "name")] = ()
+
+    @classmethod
+    def of(cls, model: Model) -> Self:
+        """Profiles without a known placement are left out: nothing could be placed by them."""
+        placeable = model.only(profile.name for profile in model.profiles if profile.starts)
+        return msgspec.convert(placeable, cls, from_attributes=True)
+
+    def model(self) -> Model:
+        """What placement works with: the same states as on the node."""
+        return msgspec.convert(self, Model, from_attributes=True)

@@ -1,0 +1,169 @@
+"""The Instaslice object: one per node, of the node's name, cluster-scoped.
+
+One writer a field. The agent of the node creates the object and applies `status` (what is there); the controller
+applies `spec` (what is promised there). The lists are maps by id, so an apply owns entries, not the list: an entry
+that the next apply leaves out is removed.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
+
+from instaslice.api.bounds import Amount, Count, Id, Label, Name, ProfileText, Size, Slot, Uuid, Words, many
+from instaslice.api.geometries import ModelGeometry
+from instaslice.api.names import GROUP
+from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.resource import Resource
+
+
+class State(StrEnum):
+    """How far an allocation is: creating, created, ungated, deleting, deleted; or failed, with a reason."""
+
+    CREATING = "creating"
+    CREATED = "created"
+    UNGATED = "ungated"
+    DELETING = "deleting"
+    DELETED = "deleted"
+    FAILED = "failed"
+
+
+class SliceState(StrEnum):
+    """What the agent has made of an allocation; foreign is a slice that no allocation asked for."""
+
+    CREATING = "creating"
+    CREATED = "created"
+    DELETING = "deleting"
+    # Stays until the allocation is gone from the spec: otherwise the controller could not tell a slice that is
+    # destroyed from one that the agent has not heard of yet.
+    DELETED = "deleted"
+    FAILED = "failed"
+    # Its id is its MIG UUID. The slot is taken, by whomever.
+    FOREIGN = "foreign"
+
+
+class Health(StrEnum):
+    """Whether slices may be made on a GPU."""
+
+    HEALTHY = "healthy"
+    UNHEALTHY = "unhealthy"
+
+
+class Truth(StrEnum):
+    """The status of a condition."""
+
+    TRUE = "True"
+    FALSE = "False"
+    UNKNOWN = "Unknown"
+
+
+class PodRef(Part, frozen=True):
+    """The pod that an allocation is for."""
+
+    namespace: Label
+    name: Name
+    uid: Uuid
+
+
+class Allocation(Part, frozen=True):
+    """One slice that a container was promised, with the CPU (milli-cores) and memory (bytes) promised beside it."""
+
+    id: Id
+    pod: PodRef
+    container: Label
+    profile: ProfileText
+    gpu: Uuid
+    start: Slot
+    size: Size
+    state: State
+    cpu: Amount = 0
+    memory: Amount = 0
+    reason: Words = ""
+
+
+class Spec(Part, frozen=True):
+    """What is promised on this node. Written by the controller alone."""
+
+    # No default, so that an empty list is sent: the server makes null of an applied `spec: {}` that removes the last
+    # entry, and then refuses it.
+    allocations: Annotated[tuple[Allocation, ...], many(512, "id")]
+
+
+class Gpu(Part, frozen=True):
+    """One GPU of the node; `model` names an entry of `models`."""
+
+    uuid: Uuid
+    index: Count
+    model: Name
+    health: Health
+    reason: Words = ""
+
+
+class PreparedSlice(Part, frozen=True):
+    """A slice on the hardware, or what became of one; its id is that of the allocation that it is for."""
+
+    id: Id
+    gpu: Uuid
+    profile: ProfileText
+    start: Slot
+    size: Size
+    state: SliceState
+    mig_uuid: Uuid | None = None
+    gi: Count | None = None
+    ci: Count | None = None
+    reason: Words = ""
+
+
+class NodeCapacity(Part, frozen=True):
+    """What pods may use of the node: CPU in milli-cores, memory in bytes."""
+
+    cpu: Amount
+    memory: Amount
+
+
+class Condition(Part, frozen=True):
+    """A condition as Kubernetes writes them."""
+
+    type: Name
+    status: Truth
+    reason: Name
+    last_transition_time: Annotated[datetime, Meta(tz=True)]
+    message: Words = ""
+    observed_generation: Amount = 0
+
+
+class Summary(Part, frozen=True):
+    """The node in a few words, for tables: a printer column can only quote a field."""
+
+    gpus: Words
+    slices: Count
+    free_memory: Words
+
+
+class Status(Part, frozen=True):
+    """What is on this node. Written by its agent alone. `observedGeneration` is the spec that it has acted on."""
+
+    observed_generation: Amount  # no default: a status must not be empty, see Spec
+    boot_id: Uuid | None = None
+    node: NodeCapacity | None = None
+    models: Annotated[tuple[ModelGeometry, ...], many(16, "name")] = ()
+    gpus: Annotated[tuple[Gpu, ...], many(64, "uuid")] = ()
+    slices: Annotated[tuple[PreparedSlice, ...], many(1024, "id")] = ()
+    conditions: Annotated[tuple[Condition, ...], many(16, "type")] = ()
+    summary: Summary | None = None
+
+
+NOTHING_PROMISED = Spec(allocations=())
+NOTHING_REPORTED = Status(observed_generation=0)
+
+
+class Instaslice(Part, frozen=True):
+    """The GPUs of one node: the slices promised to pods and the slices that exist."""
+
+    metadata: ObjectMeta
+    spec: Spec = NOTHING_PROMISED
+    status: Status = NOTHING_REPORTED
+
+
+INSTASLICES = Resource(Instaslice, "Instaslice", "instaslices", version="v1alpha1", group=GROUP, namespaced=False)

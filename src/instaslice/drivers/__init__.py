@@ -1,0 +1,28 @@
+"""The hardware behind one small interface. Knows GPUs and nothing of Kubernetes; the agent calls it.
+
+driver     the interface, and what goes over it
+errors     what hardware can answer instead
+lanes      how an async caller waits for calls that block
+emulated   GPUs that are not there: any model, any number
+latencies  how long the emulated ones take
+faults     what can be made to go wrong with them
+memory     what they remember when the agent is killed
+"""
+
+from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ills, MigUuid, Slice
+from instaslice.drivers.errors import DriverError, GpuLost, Hung, InUse, SlotTaken, Unsupported
+
+__all__ = [
+    "Driver",
+    "DriverError",
+    "Gpu",
+    "GpuLost",
+    "GpuUuid",
+    "Hung",
+    "Ills",
+    "InUse",
+    "MigUuid",
+    "Slice",
+    "SlotTaken",
+    "Unsupported",
+]

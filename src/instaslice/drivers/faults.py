@@ -1,0 +1,87 @@
+"""What can be made to go wrong with emulated GPUs. Safe to call from any thread, while calls are under way."""
+
+import threading
+from collections import Counter
+from dataclasses import dataclass
+
+from instaslice.drivers.driver import GpuUuid, Ills
+from instaslice.drivers.errors import GpuLost
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Somebody uses a slice. A monitor lets go of the compute instance but not of the GPU instance."""
+
+    holders: tuple[str, ...]
+    monitor: bool = False
+
+
+class Faults:
+    """The faults of one node. Each stays until it is taken back, except refused creates, which are counted."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._refusals: Counter[GpuUuid] = Counter()
+        self._holds: dict[tuple[GpuUuid, int], Hold] = {}
+        self._ills: dict[GpuUuid, str] = {}
+        self._hanging: set[GpuUuid] = set()
+
+    # What a test or a demo calls ------------------------------------------------------------------------------------
+
+    def refuse(self, gpu: GpuUuid, times: int = 1) -> None:
+        """The next creates on this GPU find their slot taken, though nothing is listed there."""
+        with self._changed:
+            self._refusals[gpu] += times
+
+    def hold(self, gpu: GpuUuid, start: int, *holders: str, monitor: bool = False) -> None:
+        """The slice that begins at `start` is in use."""
+        with self._changed:
+            self._holds[gpu, start] = Hold(holders, monitor)
+
+    def let_go(self, gpu: GpuUuid, start: int) -> None:
+        with self._changed:
+            self._holds.pop((gpu, start), None)
+
+    def fail(self, gpu: GpuUuid, reason: str = "Xid 79: GPU has fallen off the bus") -> None:
+        """Every call for this GPU raises GpuLost, and watchers are told."""
+        with self._changed:
+            self._ills[gpu] = reason
+            self._changed.notify_all()
+
+    def hang(self, gpu: GpuUuid) -> None:
+        """Calls for this GPU do not come back until `heal`; then they go on as if nothing had been."""
+        with self._changed:
+            self._hanging.add(gpu)
+
+    def heal(self, gpu: GpuUuid) -> None:
+        """It no longer fails nor hangs."""
+        with self._changed:
+            self._ills.pop(gpu, None)
+            self._hanging.discard(gpu)
+            self._changed.notify_all()
+
+    # What the emulated driver asks ----------------------------------------------------------------------------------
+
+    def meet(self, gpu: GpuUuid, what: str) -> None:
+        """At the door of every step: wait out a hang, then raise GpuLost if the GPU has failed."""
+        with self._changed:
+            self._changed.wait_for(lambda: gpu not in self._hanging)
+            if reason := self._ills.get(gpu):
+                raise GpuLost(f"GPU {gpu}: {what}: {reason}; reset the GPU or drain the node")
+
+    def refused(self, gpu: GpuUuid) -> bool:
+        """Whether a create is to be refused; counts it."""
+        with self._changed:
+            if not self._refusals[gpu]:
+                return False
+            self._refusals[gpu] -= 1
+            return True
+
+    def held(self, gpu: GpuUuid, start: int) -> Hold | None:
+        with self._changed:
+            return self._holds.get((gpu, start))
+
+    def watch(self, known: Ills, seconds: float) -> Ills:
+        with self._changed:
+            self._changed.wait_for(lambda: self._ills != dict(known), timeout=seconds)
+            return dict(self._ills)

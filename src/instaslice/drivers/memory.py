@@ -1,0 +1,100 @@
+"""What emulated GPUs remember when the process that plays them is killed, as hardware would.
+
+One small file a node: the whole in the first line, then a line for each step since. The kernel keeps what was written
+whatever happens to the process, and a line cut off by a kill is a step that never was. Appending costs a hundredth
+of replacing a file, which ext4 flushes. No fsync: a machine that loses power has lost its slices too.
+"""
+
+from pathlib import Path
+
+import msgspec
+
+from instaslice.drivers.errors import DriverError
+
+MANY = 5000
+"""Steps after which the file is written anew, so that it does not grow for ever."""
+
+
+class Instance(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU instance; `ci` is None while it has no compute instance."""
+
+    profile: str
+    start: int
+    ci: int | None = None
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """One GPU. The model is written down so that instances of another model are not taken over."""
+
+    model: str
+    instances: dict[int, Instance] = {}
+    """By GPU instance id."""
+
+
+class Contents(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole node; GPUs by UUID."""
+
+    boot_id: str
+    gpus: dict[str, Card] = {}
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU instance that is now thus, or no longer there."""
+
+    gpu: str
+    gi: int
+    instance: Instance | None
+
+    def on(self, before: Contents) -> Contents:
+        card = before.gpus[self.gpu]
+        instances = {gi: each for gi, each in card.instances.items() if gi != self.gi}
+        if self.instance is not None:
+            instances[self.gi] = self.instance
+        changed = msgspec.structs.replace(card, instances=instances)
+        return msgspec.structs.replace(before, gpus={**before.gpus, self.gpu: changed})
+
+
+class Memory:
+    """The contents of a node, in a file where one is given. Calls must not overlap; one process a file."""
+
+    def __init__(self, file: Path | None) -> None:
+        self._file = file
+        self._steps = 0
+        self._contents = _read(file) if file is not None and file.exists() else None
+
+    @property
+    def contents(self) -> Contents | None:
+        """As written last; None before anything was."""
+        return self._contents
+
+    def write(self, contents: Contents) -> None:
+        """Everything anew."""
+        if self._file is not None:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            scratch = self._file.with_name(f".{self._file.name}.new")
+            scratch.write_bytes(msgspec.json.encode(contents) + b"\n")
+            scratch.replace(self._file)
+        self._contents, self._steps = contents, 0
+
+    def take(self, step: Step) -> None:
+        """One step, on contents that were written before."""
+        assert self._contents is not None
+        if self._file is not None:
+            with self._file.open("ab", buffering=0) as file:
+                file.write(msgspec.json.encode(step) + b"\n")
+        self._contents = step.on(self._contents)
+        self._steps += 1
+        if self._steps >= MANY:
+            self.write(self._contents)
+
+
+def _read(file: Path) -> Contents:
+    """Raises DriverError where the file is not ours."""
+    whole, *steps = file.read_bytes().split(b"\n")[:-1] or [b""]
+    try:
+        contents = msgspec.json.decode(whole, type=Contents)
+        for line in steps:
+            contents = msgspec.json.decode(line, type=Step).on(contents)
+    except (msgspec.DecodeError, KeyError) as error:
+        raise DriverError(f"{file} is no state of emulated GPUs ({error}); remove it") from None
+    return contents

@@ -1,0 +1,54 @@
+"""Lanes: blocking calls from an event loop, in order on one GPU, in parallel on several, never for ever."""
+
+import asyncio
+import threading
+
+import pytest
+
+from instaslice.drivers import Hung, SlotTaken
+from instaslice.drivers.emulated import EmulatedDriver
+from instaslice.drivers.lanes import Lanes
+from instaslice.geometry import models
+
+A100 = models.named("A100-40GB")
+
+
+async def test_results_and_errors_come_back():
+    lanes, driver = Lanes(), EmulatedDriver("gpu-0", [A100])
+    gpu = driver.discover()[0].uuid
+    made = await lanes.call(gpu, "create", lambda: driver.create(gpu, "1g.5gb", 0))
+    assert made.whole
+    with pytest.raises(SlotTaken):
+        await lanes.call(gpu, "create", lambda: driver.create(gpu, "1g.5gb", 0))
+
+
+async def test_calls_for_one_gpu_run_one_after_another_in_order():
+    lanes, log = Lanes(), []
+
+    def note(number):
+        log.append(("in", number))
+        log.append(("out", number))
+
+    await asyncio.gather(*(lanes.call("a", "note", lambda n=n: note(n)) for n in range(50)))
+    assert log == [(way, n) for n in range(50) for way in ("in", "out")]
+
+
+async def test_calls_for_two_gpus_run_side_by_side():
+    lanes, both = Lanes(), threading.Barrier(2, timeout=30)
+    await asyncio.gather(lanes.call("a", "meet", both.wait), lanes.call("b", "meet", both.wait))
+
+
+async def test_a_hung_gpu_is_told_and_holds_up_itself_alone_and_what_never_began_never_does():
+    driver = EmulatedDriver("gpu-0", [A100, A100])
+    sick, well = (gpu.uuid for gpu in driver.discover())
+    lanes = Lanes(deadline=1)
+    driver.faults.hang(sick)
+    with pytest.raises(Hung, match=r"create 1g at 0 has not come back after 1 s$"):
+        await lanes.call(sick, "create 1g at 0", lambda: driver.create(sick, "1g.5gb", 0))
+    with pytest.raises(Hung, match="behind another call that hangs"):
+        await lanes.call(sick, "create 1g at 1", lambda: driver.create(sick, "1g.5gb", 1))
+    assert await lanes.call(well, "list", lambda: driver.slices(well)) == ()
+
+    driver.faults.heal(sick)
+    (late,) = await lanes.call(sick, "list", lambda: driver.slices(sick))
+    assert late.placement.start == 0, "the call that had begun took effect, the one behind it did not"
