@@ -39,7 +39,7 @@ def register(client, namespace):
     """Serves and registers while inside: `async with register() as hook`."""
 
     @asynccontextmanager
-    async def registering(lifetimes=None):
+    async def registering(lifetimes=None, webhook=None):
         name = f"webhook-{namespace}"
         keeper = SecretKeeper(
             client,
@@ -50,7 +50,7 @@ def register(client, namespace):
             lifetimes=lifetimes or Lifetimes(),
         )
         await keeper.step()
-        webhook = Webhook(LargestNode())
+        webhook = webhook or Webhook(LargestNode())
         async with serving(webhook, keeper.context, host="127.0.0.1", port=0) as port:
             address = manifests.at_address("127.0.0.1", port, keeper.state.trusted)
             document = manifests.configuration(address, name=name, namespaces=[namespace])
