@@ -60,8 +60,10 @@ class FileKeeper:
         seen = (found.st_ino, found.st_mtime_ns)
         if seen == self._loaded:
             return
+        pair = Pair(self._certificate.read_text(), self._key.read_text())
         try:
-            self.context.load_cert_chain(self._certificate, self._key)
+            # Elsewhere first: a pair that does not fit leaves a context without any certificate.
+            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
         except ssl.SSLError as error:
             if self._loaded is None:
                 raise BadInput(
@@ -70,6 +72,7 @@ class FileKeeper:
             # Caught between the two files being written: the old pair serves until the next step.
             log.warning("%s does not fit its key yet: %s", self._certificate, error)
             return
+        _load(self.context, pair)
         self._loaded = seen
 
 
@@ -142,14 +145,18 @@ class SecretKeeper:
         except NotFound:
             # Nobody asks us yet; it is filled in once it is there.
             return False
+        # Tested by name, not by version: replicas that write the same thing at once are not in each other's way.
         ops = [
-            JsonOp(op="add", path=f"/webhooks/{index}/clientConfig/caBundle", value=wanted)
+            op
             for index, hook in enumerate(present.webhooks or ())
             if hook.name == HOOK and hook.client_config.ca_bundle != wanted
+            for op in (
+                JsonOp(op="test", path=f"/webhooks/{index}/name", value=HOOK),
+                JsonOp(op="add", path=f"/webhooks/{index}/clientConfig/caBundle", value=wanted),
+            )
         ]
         if ops:
-            version = JsonOp(op="test", path="/metadata/resourceVersion", value=present.metadata.resource_version)
-            await self._client.patch(CONFIGURATIONS, Key("", self._configuration), [version, *ops])
+            await self._client.patch(CONFIGURATIONS, Key("", self._configuration), ops)
         return bool(ops)
 
     def _load(self, state: State) -> None:
