@@ -1,5 +1,8 @@
 """Pods that ask for slices, through the real API server."""
 
+import asyncio
+
+import msgspec
 import pytest
 import workloads
 from workloads import SLICE, pod
@@ -8,6 +11,7 @@ from instaslice.api import names
 from instaslice.kube import errors
 from instaslice.kube.core import NAMESPACES, PODS
 from instaslice.kube.meta import Key
+from instaslice.webhook.manifests import CONFIGURATIONS
 
 GIVEN = {"gpu.das.com/mig-1g.5gb": "1", names.MEMORY: "5"}
 
@@ -108,3 +112,21 @@ async def test_a_dry_run_shows_the_pod_and_makes_nothing(client, registered):
     assert shown["spec"]["schedulingGates"] == [{"name": names.GATE}]
     with pytest.raises(errors.NotFound):
         await client.get(PODS, Key(registered.namespace, "train"))
+
+
+async def test_being_asked_twice_changes_nothing(client, registered):
+    first = await client.raw("GET", CONFIGURATIONS.path(name=registered.configuration))
+    hooks = msgspec.json.decode(first)["webhooks"]
+    again = f"zz-{registered.configuration}"
+    await client.create(CONFIGURATIONS, {"metadata": {"name": again}, "webhooks": hooks})
+    asked = pod(registered.namespace, "train", SLICE)
+    try:
+        async with asyncio.timeout(60):
+            while registered.asked < 2:
+                registered.webhook.answered.clear()
+                made = await workloads.create(client, asked, dry_run=True)
+    finally:
+        await client.delete(CONFIGURATIONS, Key("", again))
+    assert made["spec"]["schedulingGates"] == [{"name": names.GATE}]
+    assert made["spec"]["containers"][0]["resources"] == {"limits": GIVEN, "requests": GIVEN}
+    assert registered.webhook.answered == {"changed": 1, "unchanged": 1}
