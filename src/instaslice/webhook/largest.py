@@ -5,7 +5,7 @@ Pure. It looks for what is impossible, not for what fits: the controller knows t
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Final
@@ -25,7 +25,7 @@ Share = Callable[[Profile, Model], Fraction]
 class LargestNode:
     """`gpus` GPUs, each of any of these models. Without a cluster to look at: all known models, 16 GPUs."""
 
-    models: tuple[Model, ...] = known()
+    models: tuple[Model, ...] = field(default_factory=known)
     gpus: int = MOST_GPUS
 
     @cached_property

@@ -102,3 +102,16 @@ def configuration(
         "metadata": {"name": name},
         "webhooks": [hook],
     }
+
+
+def cluster_rules(configuration: str = names.WEBHOOK) -> list[Document]:
+    """What the webhook's account may do in the cluster, as rules of a ClusterRole: keep its own caBundle true."""
+    resource = {"apiGroups": [GROUP], "resources": [CONFIGURATIONS.plural]}
+    return [{**resource, "resourceNames": [configuration], "verbs": ["get", "patch"]}]
+
+
+def own_rules(secret: str = names.WEBHOOK) -> list[Document]:
+    """What it may do in its own namespace, as rules of a Role: keep its certificates in one Secret."""
+    resource = {"apiGroups": [""], "resources": ["secrets"]}
+    # A create cannot be bound to a name.
+    return [{**resource, "resourceNames": [secret], "verbs": ["get", "patch"]}, {**resource, "verbs": ["create"]}]

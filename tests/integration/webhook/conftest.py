@@ -1,7 +1,7 @@
 """The webhook in this process, registered with the real API server for the namespace of one test."""
 
 import asyncio
-from contextlib import asynccontextmanager
+import contextlib
 from dataclasses import dataclass
 
 import pytest
@@ -38,7 +38,7 @@ class Registered:
 def register(client, namespace):
     """Serves and registers while inside: `async with register() as hook`."""
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def registering(lifetimes=None, webhook=None):
         name = f"webhook-{namespace}"
         keeper = SecretKeeper(
@@ -79,19 +79,27 @@ async def _heard(client, namespace, webhook):
 
 
 @pytest.fixture
-async def user(cluster, client, namespace, tmp_path):
-    """Makes clients of ordinary users who may do everything with the pods of the namespace: `await user("ann")`."""
-    made = []
+def kubeconfig(cluster, client, namespace, tmp_path):
+    """Makes users and their kubeconfigs: `await kubeconfig("ann", rules)` gives the user name and the file."""
 
-    async def connect(name):
+    async def make(name, rules, **more):
         who = f"{name}-{namespace}"
-        await workloads.allow_pods(client, namespace, who)
-        authority = Authority(cluster.plane().layout.pki)
+        await workloads.allow(client, namespace, who, rules, **more)
+        plane = cluster.plane()
+        authority = Authority(plane.layout.pki)
         pair = authority.issue(who, who)
-        path = authority.kubeconfig(tmp_path / who, server=cluster.plane().server, client=pair, name="user")
-        made.append(await Client.connect(path, rate=1000, burst=1000))
-        return who, made[-1]
+        return who, authority.kubeconfig(tmp_path / who, server=plane.server, client=pair, name="user")
 
-    yield connect
-    for each in made:
-        await each.close()
+    return make
+
+
+@pytest.fixture
+async def user(kubeconfig):
+    """Makes clients of ordinary users, who may do everything with the pods of the namespace: `await user("ann")`."""
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def connect(name):
+            who, file = await kubeconfig(name, workloads.POD_RULES)
+            return who, await stack.enter_async_context(await Client.connect(file, rate=1000, burst=1000))
+
+        yield connect

@@ -30,9 +30,12 @@ async def running(*flags):
         await process.wait()
 
 
-async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, cluster, namespace):
+async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, kubeconfig, namespace):
     name = f"webhook-{namespace}"
-    flags = ["--kubeconfig", str(cluster.kubeconfig), "--secret", f"{namespace}/tls", "--serve-as", "127.0.0.1"]
+    # As the account that the chart will make: with what the manifests allow it and no more.
+    allowed = {"rules": manifests.own_rules("tls"), "cluster_rules": manifests.cluster_rules(name)}
+    _, account = await kubeconfig("webhook", **allowed)
+    flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--serve-as", "127.0.0.1"]
     async with running(*flags, "--configuration", name) as (process, port):
         address = manifests.at_address("127.0.0.1", port, "")
         await client.create(CONFIGURATIONS, manifests.configuration(address, name=name, namespaces=[namespace]))

@@ -8,7 +8,9 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import ObjectMeta, Part
 from instaslice.kube.resource import Resource
+from instaslice.local.objects import BINDINGS as CLUSTER_ROLE_BINDINGS
 from instaslice.local.objects import RBAC, rule
+from instaslice.local.objects import ROLES as CLUSTER_ROLES
 
 
 class Bare(Part, frozen=True):
@@ -65,11 +67,17 @@ async def first_pod(client, namespace, app):
     return found[0]
 
 
-async def allow_pods(client, namespace, who):
-    """Let a user do everything with the pods of a namespace."""
-    meta = {"namespace": namespace, "name": who}
-    rules = [rule("", "pods pods/status", "get list watch create update patch delete")]
-    await client.create(ROLES, {"metadata": meta, "rules": rules})
-    subject = {"kind": "User", "apiGroup": RBAC, "name": who}
+POD_RULES = [rule("", "pods pods/status", "get list watch create update patch delete")]
+
+
+async def allow(client, namespace, who, rules, *, cluster_rules=()):
+    """Let a user do this in a namespace, and that in the whole cluster."""
+    meta, anywhere = {"namespace": namespace, "name": who}, {"name": who}
+    subjects = [{"kind": "User", "apiGroup": RBAC, "name": who}]
     role = {"apiGroup": RBAC, "kind": "Role", "name": who}
-    await client.create(ROLE_BINDINGS, {"metadata": meta, "subjects": [subject], "roleRef": role})
+    await client.create(ROLES, {"metadata": meta, "rules": rules})
+    await client.create(ROLE_BINDINGS, {"metadata": meta, "subjects": subjects, "roleRef": role})
+    if cluster_rules:
+        await client.create(CLUSTER_ROLES, {"metadata": anywhere, "rules": cluster_rules})
+        bound = {"metadata": anywhere, "subjects": subjects, "roleRef": {**role, "kind": "ClusterRole"}}
+        await client.create(CLUSTER_ROLE_BINDINGS, bound)
