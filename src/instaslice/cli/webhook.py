@@ -11,7 +11,7 @@ import click
 from instaslice.api import names
 from instaslice.geometry import models
 from instaslice.kube.client import Client
-from instaslice.kube.clock import SystemClock
+from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key
 from instaslice.webhook.keeper import FileKeeper, Keeper, SecretKeeper, keep
 from instaslice.webhook.largest import MOST_GPUS, LargestNode
@@ -86,14 +86,13 @@ def command(
                 served = [f"{service}.{namespace}.svc", *serve_as]
                 keeper = SecretKeeper(client, Key(namespace, name), served, configuration=configuration, clock=clock)
             await keeper.step()
-            await _serve(webhook, keeper, host, port)
+            await _serve(webhook, keeper, clock, host, port)
 
     asyncio.run(run())
 
 
-async def _serve(webhook: Webhook, keeper: Keeper, host: str | None, port: int) -> None:
+async def _serve(webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int) -> None:
     """Until SIGTERM or SIGINT; a failing task ends it too."""
-    clock = SystemClock()
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)

@@ -85,8 +85,13 @@ def advance(state: State | None, now: datetime.datetime, served: Sequence[str], 
             leaf=_leaf(state.next, now, served, lifetimes),
             retired=tuple(pem for pem in retired if _ends(pem) > now),
         )
-    if state.leaf.ends - now < lifetimes.leaf_early or _served(state.leaf) != set(served):
+    if state.leaf.ends - now < lifetimes.leaf_early:
         return msgspec.structs.replace(state, leaf=_leaf(state.authority, now, served, lifetimes))
+    carried = _served(state.leaf)
+    if not carried >= set(served):
+        # Names are added, not exchanged: the replicas of two versions would take turns for ever.
+        leaf = _leaf(state.authority, now, sorted(carried | set(served)), lifetimes)
+        return msgspec.structs.replace(state, leaf=leaf)
     return state
 
 

@@ -17,7 +17,7 @@ from instaslice.errors import BadInput
 from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import Clock
 from instaslice.kube.errors import Conflict, KubeError, NotFound
-from instaslice.kube.meta import Key, ObjectMeta, Part
+from instaslice.kube.meta import Key, ObjectMeta, Part, key_of
 from instaslice.kube.resource import Resource
 from instaslice.webhook.certificates import Lifetimes, Pair, State, advance
 from instaslice.webhook.manifests import CONFIGURATIONS, HOOK, bundle
@@ -178,7 +178,12 @@ async def keep(keeper: Keeper, clock: Clock) -> None:
 def _state(secret: Secret | None) -> State | None:
     if secret is None or STATE not in secret.data:
         return None
-    return msgspec.json.decode(secret.data[STATE], type=State)
+    try:
+        return msgspec.json.decode(secret.data[STATE], type=State)
+    except msgspec.DecodeError as error:
+        key = key_of(secret)
+        remedy = "delete the Secret, and a new authority is made"
+        raise BadInput(f"secret {key}: {STATE} cannot be read ({error}); {remedy}") from None
 
 
 def _load(context: ssl.SSLContext, pair: Pair) -> None:

@@ -17,6 +17,8 @@ from instaslice.webhook.errors import Refused
 
 MOST_GPUS: Final = 16
 """GPUs of the largest machine that is sold with a GPU that can be cut."""
+MOST_NAMES: Final = 4
+"""Profiles that a message suggests."""
 
 Share = Callable[[Profile, Model], Fraction]
 
@@ -45,14 +47,14 @@ class LargestNode:
         try:
             wanted = ProfileName.parse(text)
         except UnknownProfile:
-            return nearest(text, list(self._having))
+            return nearest(text, list(self._having))[:MOST_NAMES]
 
         def distance(name: str) -> tuple[int, int, int, bool]:
             there = ProfileName.parse(name)
             gb, compute = abs(there.gb - wanted.gb), abs(there.compute - wanted.compute)
             return (gb > 0) + (compute > 0), gb, compute, there.extra != wanted.extra
 
-        return sorted(self._having, key=distance)[:4]
+        return sorted(self._having, key=distance)[:MOST_NAMES]
 
     def hold(self, wanted: Mapping[ProfileName, int]) -> None:
         """Raises Refused where no node could hold these slices at the same time."""

@@ -3,14 +3,16 @@
 import asyncio
 import datetime
 
+import pytest
 import workloads
 from workloads import SLICE, pod
 
+from instaslice.errors import BadInput
 from instaslice.kube.client import JsonOp
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.meta import Key
+from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.webhook.certificates import DAY, Lifetimes
-from instaslice.webhook.keeper import SecretKeeper
+from instaslice.webhook.keeper import SECRETS, STATE, Secret, SecretKeeper
 from instaslice.webhook.largest import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS, bundle
 from instaslice.webhook.server import Webhook
@@ -88,3 +90,11 @@ async def test_two_replicas_that_start_at_once_agree(client, namespace):
     ]
     await asyncio.gather(*(keeper.step() for keeper in keepers))
     assert len({keeper.state.leaf.certificate for keeper in keepers}) == 1
+
+
+async def test_a_secret_that_cannot_be_read_is_named_with_the_remedy(client, namespace):
+    meta = ObjectMeta(namespace=namespace, name="tls")
+    await client.create(SECRETS, Secret(metadata=meta, data={STATE: b"{}"}))
+    keeper = SecretKeeper(client, Key(namespace, "tls"), ["a"], configuration="none", clock=SystemClock())
+    with pytest.raises(BadInput, match=f"^secret {namespace}/tls: .*delete the Secret, and a new authority is made$"):
+        await keeper.step()

@@ -49,8 +49,11 @@ def test_the_leaf_is_renewed_a_month_early_by_the_same_authority(first):
     renewed.leaf.parsed.verify_directly_issued_by(first.authority.parsed)
 
 
-def test_the_leaf_is_renewed_when_it_should_serve_another_name(first):
-    assert advance(first, START, ["elsewhere"], LIFETIMES).leaf != first.leaf
+def test_replicas_that_serve_under_different_names_agree_on_a_leaf(first):
+    widened = advance(first, START, ["elsewhere"], LIFETIMES)
+    assert widened.leaf != first.leaf
+    assert advance(widened, START, SERVED, LIFETIMES) is widened
+    assert advance(widened, START, ["elsewhere"], LIFETIMES) is widened
 
 
 def test_a_new_authority_is_trusted_before_it_signs(first):
