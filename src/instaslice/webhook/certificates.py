@@ -116,6 +116,7 @@ def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> Pair:
         _builder(name, name, key.public_key(), now, lifetimes.authority)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
@@ -129,6 +130,7 @@ def _leaf(authority: Pair, now: datetime.datetime, served: Sequence[str], lifeti
         .add_extension(x509.SubjectAlternativeName([_general(each) for each in served]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
     )
     return _pair(builder.sign(signer, hashes.SHA256()), key)
 

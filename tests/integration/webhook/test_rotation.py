@@ -23,7 +23,7 @@ HASTY = Lifetimes(
     authority_early=30 * DAY,
     leaf=10 * DAY,
     leaf_early=20 * DAY,
-    settle=datetime.timedelta(seconds=2),
+    settle=datetime.timedelta(seconds=4),
 )
 
 

@@ -93,14 +93,15 @@ def _write(directory, pair):
     (directory / "tls.key").write_text(pair.key)
 
 
-async def _served(context):
-    """The certificate that a new connection gets."""
+async def _served(context, client=None):
+    """The certificate that a new connection gets, of a client that takes any unless one is given."""
+    if client is None:
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     async with server:
         port = server.sockets[0].getsockname()[1]
-        blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=blind)
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
         served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         writer.close()
     return x509.load_der_x509_certificate(served)
@@ -120,6 +121,16 @@ async def test_files_that_change_are_served_from_the_next_connection_on(first, t
         (tmp_path / scratch / "tls.key").replace(tmp_path / "tls.key")
     await keeper.step()
     assert await _served(keeper.context) == renewed.leaf.parsed
+
+
+async def test_a_strict_client_trusts_it(tmp_path):
+    state = advance(None, datetime.datetime.now(datetime.UTC), SERVED, LIFETIMES)
+    _write(tmp_path, state.leaf)
+    keeper = FileKeeper(tmp_path)
+    await keeper.step()
+    strict = ssl.create_default_context(cadata=state.trusted)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    assert await _served(keeper.context, strict) == state.leaf.parsed
 
 
 async def test_files_that_do_not_belong_together_are_refused_at_the_start(first, tmp_path):
