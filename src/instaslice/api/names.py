@@ -16,6 +16,8 @@ REQUESTED = f"{GROUP}/requested"
 """Annotation: what the pod asked for before the webhook renamed it, as JSON."""
 MIG_UUIDS = f"{GROUP}/mig-uuids"
 """Annotation: the slices that the pod was given."""
+RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS)
+"""Annotations that only we write: what they say is believed."""
 SLICE_READY = f"{GROUP}/SliceReady"
 """Pod condition."""
 
@@ -23,3 +25,9 @@ MANAGED = f"{GROUP}/managed"
 """Taint of the nodes whose GPUs are ours, where the administrator wants it."""
 OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` keeps us out of it."""
+OPTED_OUT = "disabled"
+
+NAMESPACE = "instaslice-system"
+"""Where we run, unless the administrator says otherwise."""
+WEBHOOK = "instaslice-webhook"
+"""The webhook's Service, and the stem of what else is named after it."""

@@ -1,0 +1,105 @@
+"""`instaslice webhook`: the admission webhook as a process."""
+
+import asyncio
+import logging
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import click
+
+from instaslice.api import names
+from instaslice.geometry import models
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock, SystemClock
+from instaslice.kube.meta import Key
+from instaslice.webhook.keeper import FileKeeper, Keeper, SecretKeeper, keep
+from instaslice.webhook.largest import MOST_GPUS, LargestNode
+from instaslice.webhook.server import Webhook, serving
+
+PAUSE_SECONDS = 5.0
+"""Between saying that we stop and stopping: the time in which the Service hears of it."""
+
+EXAMPLES = """\b
+Examples:
+  instaslice webhook                                in a cluster, with an authority of its own
+  instaslice webhook --cert-dir /etc/webhook/certs  with tls.crt and tls.key of somebody else, cert-manager say
+  instaslice webhook --model A100-40GB --max-gpus 8 no node will ever be larger: refuse what needs more
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--host", help="Address to listen on.  [default: all]")
+@click.option("--port", type=click.IntRange(0, 65535), default=9443, show_default=True)
+@click.option(
+    "--cert-dir",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Serve with tls.crt and tls.key from here, read again when they change; needs no API server.",
+)
+@click.option(
+    "--secret",
+    default=f"{names.NAMESPACE}/{names.WEBHOOK}",
+    show_default=True,
+    metavar="NAMESPACE/NAME",
+    help="Without --cert-dir: where the certificate authority is kept, which all replicas share.",
+)
+@click.option(
+    "--service", default=names.WEBHOOK, show_default=True, help="Service in front, in the Secret's namespace."
+)
+@click.option("--serve-as", multiple=True, metavar="NAME", help="A further name or address for the certificate.")
+@click.option(
+    "--configuration", default=names.WEBHOOK, show_default=True, help="The configuration whose caBundle is kept."
+)
+@click.option("--model", "model_names", multiple=True, help="A GPU model of the cluster; repeat.  [default: all known]")
+@click.option(
+    "--max-gpus", type=click.IntRange(1), default=MOST_GPUS, show_default=True, help="GPUs of the largest node."
+)
+@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+def command(
+    host: str | None,
+    port: int,
+    cert_dir: Path | None,
+    secret: str,
+    service: str,
+    serve_as: tuple[str, ...],
+    configuration: str,
+    model_names: tuple[str, ...],
+    max_gpus: int,
+    kubeconfig: Path | None,
+) -> None:
+    """Gate the pods that ask for slices, and turn away those that nothing could ever serve."""
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+    chosen = tuple(models.named(each) for each in model_names) or models.known()
+    webhook = Webhook(LargestNode(chosen, max_gpus))
+    namespace, _, name = secret.partition("/")
+    if not (namespace and name):
+        raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")
+    clock = SystemClock()
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            keeper: Keeper
+            if cert_dir is not None:
+                keeper = FileKeeper(cert_dir)
+            else:
+                client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+                served = [f"{service}.{namespace}.svc", *serve_as]
+                keeper = SecretKeeper(client, Key(namespace, name), served, configuration=configuration, clock=clock)
+            await keeper.step()
+            await _serve(webhook, keeper, clock, host, port)
+
+    asyncio.run(run())
+
+
+async def _serve(webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int) -> None:
+    """Until SIGTERM or SIGINT; a failing task ends it too."""
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    async with serving(webhook, keeper.context, host=host, port=port) as bound, asyncio.TaskGroup() as group:
+        keeping = group.create_task(keep(keeper, clock))
+        click.echo(f"serving on port {bound}")
+        await asked.wait()
+        webhook.ready = False
+        await clock.sleep(PAUSE_SECONDS)
+        keeping.cancel()

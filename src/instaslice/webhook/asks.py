@@ -1,0 +1,93 @@
+"""What a pod asks for: the slices of each container, read from its limits and requests and checked.
+
+Pure. Raises Refused with what is wrong and what would be right.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from instaslice.api import names
+from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.webhook.errors import Refused
+from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.review import Container, PodSpec
+
+PREFIXES = (names.NVIDIA_RESOURCE, names.RESOURCE)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Slices of one profile for one container. `written` is the resource name that the user wrote."""
+
+    written: str
+    profile: ProfileName
+    count: int
+
+    @property
+    def resource(self) -> str:
+        return ours(self.profile)
+
+    @property
+    def gb(self) -> int:
+        return self.profile.gb * self.count
+
+
+def ours(profile: ProfileName) -> str:
+    """The resource that our nodes advertise for a profile."""
+    return f"{names.GROUP}/{profile.resource}"
+
+
+def asks_of(container: Container, largest: LargestNode) -> list[Ask]:
+    """The slices that one container asks for, by resource name."""
+    limits, requests = container.resources.limits, container.resources.requests
+    written = sorted(name for name in {*limits, *requests} if name.startswith(PREFIXES))
+    asks = [_ask(name, limits, requests, largest) for name in written]
+    twice = [profile for profile, count in Counter(ask.profile for ask in asks).items() if count > 1]
+    if twice:
+        both = " and ".join(ask.written for ask in asks if ask.profile == twice[0])
+        raise Refused(f"{both} are the same slice under two names; keep one")
+    return asks
+
+
+def _ask(name: str, limits: Mapping[str, str | int], requests: Mapping[str, str | int], largest: LargestNode) -> Ask:
+    profile = _profile(name, largest)
+    quantities = [str(where[name]) for where in (limits, requests) if name in where]
+    if len(set(quantities)) > 1:
+        raise Refused(
+            f"{name} is {quantities[0]} in limits and {quantities[1]} in requests; slices cannot be overcommitted, "
+            "so give the same number in both, or limits alone"
+        )
+    # The API server sends quantities in their shortest form, so a whole number below a thousand is plain digits.
+    quantity = quantities[0]
+    if not (quantity.isascii() and quantity.isdigit() and int(quantity) > 0):
+        raise Refused(f"{name}: {quantity} is not a number of slices; give a whole number from 1 on")
+    return Ask(name, profile, int(quantity))
+
+
+def _profile(resource: str, largest: LargestNode) -> ProfileName:
+    text = resource.partition("/mig-")[2]
+    try:
+        profile = ProfileName.parse(text)
+    except UnknownProfile:
+        profile = None
+    if profile is None or not largest.has(profile):
+        meant = ", ".join(ProfileName.parse(each).resource.removeprefix("mig-") for each in largest.nearest(text))
+        raise Refused(f"{resource}: no known GPU has a profile {text}; did you mean {meant}?")
+    return profile
+
+
+def at_the_same_time(spec: PodSpec, asks: Mapping[str, Sequence[Ask]]) -> Iterator[Counter[ProfileName]]:
+    """The slices that are held together in each phase of a pod, as Kubernetes counts: every init container with the
+    sidecars before it, then all containers with all sidecars."""
+    held: Counter[ProfileName] = Counter()
+    for container in spec.init_containers:
+        wanted = _count(asks[container.name])
+        yield held + wanted
+        if container.sidecar:
+            held += wanted
+    yield sum((_count(asks[container.name]) for container in spec.containers), start=held)
+
+
+def _count(asks: Sequence[Ask]) -> Counter[ProfileName]:
+    return Counter({ask.profile: ask.count for ask in asks})

@@ -1,0 +1,194 @@
+"""Keeps a live TLS context in certificates: from our own authority, or from files that somebody else renews.
+
+Each has a `context` to serve with and a `step` to call now and then; new connections get what the last step loaded,
+those that are open go on. Nothing is restarted.
+"""
+
+import logging
+import ssl
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from instaslice.errors import BadInput
+from instaslice.kube.client import Client, JsonOp
+from instaslice.kube.clock import Clock
+from instaslice.kube.errors import Conflict, KubeError, NotFound
+from instaslice.kube.meta import Key, ObjectMeta, Part, key_of
+from instaslice.kube.resource import Resource
+from instaslice.webhook.certificates import Lifetimes, Pair, State, advance
+from instaslice.webhook.manifests import CONFIGURATIONS, HOOK, bundle
+
+log = logging.getLogger(__name__)
+
+EVERY_SECONDS = 10.0
+"""Between steps: Secret volumes are swapped by a symlink, which is not always told of; a look costs nothing."""
+
+
+class Secret(Part, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, bytes] = msgspec.field(default_factory=dict)
+
+
+SECRETS = Resource(Secret, "Secret", "secrets")
+STATE = "state.json"
+
+
+class Keeper(Protocol):
+    """Where certificates come from."""
+
+    context: ssl.SSLContext
+
+    async def step(self) -> None:
+        """Load what is new. Safe to repeat; the first one leaves a context that can serve, or raises."""
+        ...
+
+
+class FileKeeper:
+    """`tls.crt` and `tls.key` in a directory: a mounted Secret, cert-manager's for one."""
+
+    def __init__(self, directory: Path) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._certificate, self._key = directory / "tls.crt", directory / "tls.key"
+        self._loaded: tuple[int, int] | None = None
+
+    async def step(self) -> None:
+        found = self._certificate.stat()
+        seen = (found.st_ino, found.st_mtime_ns)
+        if seen == self._loaded:
+            return
+        pair = Pair(self._certificate.read_text(), self._key.read_text())
+        try:
+            # Elsewhere first: a pair that does not fit leaves a context without any certificate.
+            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+        except ssl.SSLError as error:
+            if self._loaded is None:
+                raise BadInput(
+                    f"{self._certificate} and {self._key.name} are not a pair to serve with: {error}"
+                ) from None
+            # Caught between the two files being written: the old pair serves until the next step.
+            log.warning("%s does not fit its key yet: %s", self._certificate, error)
+            return
+        _load(self.context, pair)
+        self._loaded = seen
+
+
+class SecretKeeper:
+    """Our own authority, its state in a Secret that all replicas share, its certificates in our configuration.
+
+    Replicas need no leader: a step starts from the Secret and is written only if nobody wrote in between.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        secret: Key,
+        served: Sequence[str],
+        *,
+        configuration: str,
+        clock: Clock,
+        lifetimes: Lifetimes | None = None,
+    ) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.state: State | None = None
+        self._client = client
+        self._secret = secret
+        self._served = served
+        self._configuration = configuration
+        self._clock = clock
+        self._lifetimes = lifetimes or Lifetimes()
+
+    async def step(self) -> None:
+        while True:
+            found = await self._read()
+            before = _state(found)
+            # What was trusted only now has not reached every API server: nothing may build on it in this step.
+            if before is not None and await self._trust(before):
+                self._load(before)
+                return
+            after = advance(before, self._clock.now(), self._served, self._lifetimes)
+            if after is before:
+                self._load(after)
+                return
+            try:
+                await self._write(found, after)
+            except Conflict:
+                # Another replica was faster; what it wrote is as good.
+                continue
+            self._load(after)
+            await self._trust(after)
+            return
+
+    async def _read(self) -> Secret | None:
+        try:
+            return await self._client.get(SECRETS, self._secret)
+        except NotFound:
+            return None
+
+    async def _write(self, found: Secret | None, state: State) -> None:
+        data = {STATE: msgspec.json.encode(state)}
+        if found is None:
+            meta = ObjectMeta(namespace=self._secret.namespace, name=self._secret.name)
+            await self._client.create(SECRETS, Secret(metadata=meta, data=data))
+            return
+        version = {"resourceVersion": found.metadata.resource_version}
+        await self._client.merge(SECRETS, self._secret, {"metadata": version, "data": data})
+
+    async def _trust(self, state: State) -> bool:
+        """Put the authorities into our configuration; whether that was news to it."""
+        wanted = bundle(state.trusted)
+        try:
+            present = await self._client.get(CONFIGURATIONS, Key("", self._configuration))
+        except NotFound:
+            # Nobody asks us yet; it is filled in once it is there.
+            return False
+        # Tested by name, not by version: replicas that write the same thing at once are not in each other's way.
+        ops = [
+            op
+            for index, hook in enumerate(present.webhooks or ())
+            if hook.name == HOOK and hook.client_config.ca_bundle != wanted
+            for op in (
+                JsonOp(op="test", path=f"/webhooks/{index}/name", value=HOOK),
+                JsonOp(op="add", path=f"/webhooks/{index}/clientConfig/caBundle", value=wanted),
+            )
+        ]
+        if ops:
+            await self._client.patch(CONFIGURATIONS, Key("", self._configuration), ops)
+        return bool(ops)
+
+    def _load(self, state: State) -> None:
+        if self.state is None or self.state.leaf != state.leaf:
+            _load(self.context, state.leaf)
+        self.state = state
+
+
+async def keep(keeper: Keeper, clock: Clock) -> None:
+    """Step for ever. An API server that is away is no reason to stop serving: what is loaded is good for weeks."""
+    while True:
+        await clock.sleep(EVERY_SECONDS)
+        try:
+            await keeper.step()
+        except (KubeError, OSError) as error:
+            log.warning("certificates not renewed, trying again: %s", error)
+
+
+def _state(secret: Secret | None) -> State | None:
+    if secret is None or STATE not in secret.data:
+        return None
+    try:
+        return msgspec.json.decode(secret.data[STATE], type=State)
+    except msgspec.DecodeError as error:
+        key = key_of(secret)
+        remedy = "delete the Secret, and a new authority is made"
+        raise BadInput(f"secret {key}: {STATE} cannot be read ({error}); {remedy}") from None
+
+
+def _load(context: ssl.SSLContext, pair: Pair) -> None:
+    # OpenSSL reads certificates from files only. The file is ours alone and gone at once.
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(pair.certificate + pair.key)
+        file.flush()
+        context.load_cert_chain(file.name)

@@ -1,0 +1,86 @@
+"""What the largest node that could ever be there holds: a pod that needs more would wait for ever.
+
+Pure. It looks for what is impossible, not for what fits: the controller knows the nodes, this does not.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Final
+
+from instaslice.geometry import Model, Profile, ProfileName, UnknownProfile
+from instaslice.geometry.errors import nearest
+from instaslice.geometry.models import known
+from instaslice.webhook.errors import Refused
+
+MOST_GPUS: Final = 16
+"""GPUs of the largest machine that is sold with a GPU that can be cut."""
+MOST_NAMES: Final = 4
+"""Profiles that a message suggests."""
+
+Share = Callable[[Profile, Model], Fraction]
+
+
+@dataclass(frozen=True)
+class LargestNode:
+    """`gpus` GPUs, each of any of these models. Without a cluster to look at: all known models, 16 GPUs."""
+
+    models: tuple[Model, ...] = field(default_factory=known)
+    gpus: int = MOST_GPUS
+
+    @cached_property
+    def _having(self) -> dict[str, list[tuple[Profile, Model]]]:
+        """Profile → where it exists."""
+        having: dict[str, list[tuple[Profile, Model]]] = {}
+        for model in self.models:
+            for profile in model.profiles:
+                having.setdefault(profile.name, []).append((profile, model))
+        return having
+
+    def has(self, name: ProfileName) -> bool:
+        return str(name) in self._having
+
+    def nearest(self, text: str) -> list[str]:
+        """The profiles that a user may have meant, best first: right but for one number, then by how far it is off."""
+        try:
+            wanted = ProfileName.parse(text)
+        except UnknownProfile:
+            return nearest(text, list(self._having))[:MOST_NAMES]
+
+        def distance(name: str) -> tuple[int, int, int, bool]:
+            there = ProfileName.parse(name)
+            gb, compute = abs(there.gb - wanted.gb), abs(there.compute - wanted.compute)
+            return (gb > 0) + (compute > 0), gb, compute, there.extra != wanted.extra
+
+        return sorted(self._having, key=distance)[:MOST_NAMES]
+
+    def hold(self, wanted: Mapping[ProfileName, int]) -> None:
+        """Raises Refused where no node could hold these slices at the same time."""
+        for name, count in wanted.items():
+            profile, model = max(self._having[str(name)], key=lambda each: each[0].limit)
+            if count > profile.limit * self.gpus:
+                raise Refused(
+                    f"{count} slices {name} at the same time are more than any node can hold "
+                    f"({profile.limit} on one {model.name}, {self.gpus} GPUs in the largest node)"
+                )
+        # Two bounds, as either can be what is short: 4 × 1g.10gb fill the memory of an A100, 7 × 1g.5gb its compute.
+        gpus = max(math.ceil(self._least(wanted, share)) for share in (_memory, _compute)) if wanted else 0
+        if gpus > self.gpus:
+            listed = ", ".join(f"{count} × {name}" for name, count in wanted.items())
+            raise Refused(f"{listed} need at least {gpus} GPUs of one node; the largest node has {self.gpus}")
+
+    def _least(self, wanted: Mapping[ProfileName, int], share: Share) -> Fraction:
+        """The GPUs that these slices take at least, each on the model that is best for it."""
+        best = {name: min(share(profile, model) for profile, model in self._having[str(name)]) for name in wanted}
+        return sum((best[name] * count for name, count in wanted.items()), start=Fraction(0))
+
+
+def _memory(profile: Profile, model: Model) -> Fraction:
+    # Where nobody has published the placements, nothing is known to be impossible.
+    return Fraction(profile.size, model.memory_slices) if model.memory_slices else Fraction(0)
+
+
+def _compute(profile: Profile, model: Model) -> Fraction:
+    return Fraction(profile.compute, model.compute_slices) if model.compute_slices else Fraction(0)

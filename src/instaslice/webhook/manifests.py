@@ -1,0 +1,117 @@
+"""How the API server is told of us: which pods it sends, where to, and whom it trusts there.
+
+Plain documents, made by functions, so that the chart, `instaslice up` and tests say the same thing.
+"""
+
+import base64
+from collections.abc import Sequence
+from typing import Any, Final
+
+from instaslice.api import names
+from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.resource import Resource
+from instaslice.webhook.asks import PREFIXES
+from instaslice.webhook.server import PATH
+
+HOOK: Final = f"slices.{names.GROUP}"
+"""The name that users read: `admission webhook "slices.gpu.das.com" denied the request: …`."""
+
+Document = dict[str, Any]
+
+
+class ClientConfig(Part, frozen=True):
+    ca_bundle: str = ""
+
+
+class Hook(Part, frozen=True):
+    name: str
+    client_config: ClientConfig
+
+
+class Configuration(Part, frozen=True):
+    """A MutatingWebhookConfiguration, as far as we look after it."""
+
+    metadata: ObjectMeta
+    webhooks: list[Hook] | None = None
+
+
+GROUP: Final = "admissionregistration.k8s.io"
+CONFIGURATIONS: Final = Resource(
+    Configuration, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", group=GROUP, namespaced=False
+)
+
+
+def in_service(namespace: str = names.NAMESPACE, service: str = names.WEBHOOK, *, port: int = 443) -> Document:
+    """The clientConfig of a webhook behind a Service. The caBundle is filled in by the webhook itself."""
+    return {"service": {"namespace": namespace, "name": service, "port": port, "path": PATH}}
+
+
+def at_address(host: str, port: int, trusted: str) -> Document:
+    """The clientConfig of a webhook that is a process beside the API server."""
+    return {"url": f"https://{host}:{port}{PATH}", "caBundle": bundle(trusted)}
+
+
+def bundle(trusted: str) -> str:
+    return base64.b64encode(trusted.encode()).decode()
+
+
+def asks_for(prefixes: Sequence[str]) -> str:
+    """CEL: whether any container of the pod names a resource with one of these prefixes."""
+    named = " || ".join(f"r.startsWith('{prefix}')" for prefix in prefixes)
+    fields = " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
+    return f"(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, {fields})"
+
+
+def elsewhere(own: str) -> list[Document]:
+    """Namespace expressions: not ours and not kube-system, whose pods must start when nothing else does."""
+    return [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", own]}]
+
+
+def only(namespaces: Sequence[str]) -> list[Document]:
+    """Namespace expressions: these and no others, where any are given."""
+    if not namespaces:
+        return []
+    return [{"key": "kubernetes.io/metadata.name", "operator": "In", "values": list(namespaces)}]
+
+
+def configuration(
+    client_config: Document, *, name: str = names.WEBHOOK, own: str = names.NAMESPACE, namespaces: Sequence[str] = ()
+) -> Document:
+    """The MutatingWebhookConfiguration. `own` is the namespace we run in; `namespaces` narrows it to those."""
+    opted_in = {"key": names.OPT_OUT, "operator": "NotIn", "values": [names.OPTED_OUT]}
+    hook = {
+        "name": HOOK,
+        "clientConfig": client_config,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        # A slice pod that slipped by would take whatever NVIDIA's plugin has; others are not asked about at all.
+        "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
+        "reinvocationPolicy": "IfNeeded",
+        "timeoutSeconds": 10,
+        "namespaceSelector": {"matchExpressions": [*elsewhere(own), opted_in, *only(namespaces)]},
+        "rules": [
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
+             "scope": "Namespaced"},
+        ],
+        "matchConditions": [{"name": "asks-for-slices", "expression": asks_for(PREFIXES)}],
+    }  # fmt: skip
+    return {
+        "apiVersion": CONFIGURATIONS.api_version,
+        "kind": CONFIGURATIONS.kind,
+        "metadata": {"name": name},
+        "webhooks": [hook],
+    }
+
+
+def cluster_rules(configuration: str = names.WEBHOOK) -> list[Document]:
+    """What the webhook's account may do in the cluster, as rules of a ClusterRole: keep its own caBundle true."""
+    resource = {"apiGroups": [GROUP], "resources": [CONFIGURATIONS.plural]}
+    return [{**resource, "resourceNames": [configuration], "verbs": ["get", "patch"]}]
+
+
+def own_rules(secret: str = names.WEBHOOK) -> list[Document]:
+    """What it may do in its own namespace, as rules of a Role: keep its certificates in one Secret."""
+    resource = {"apiGroups": [""], "resources": ["secrets"]}
+    # A create cannot be bound to a name.
+    return [{**resource, "resourceNames": [secret], "verbs": ["get", "patch"]}, {**resource, "verbs": ["create"]}]

@@ -1,0 +1,166 @@
+"""The change that a pod with slices goes through: gate, our resource names, GPU memory, record, toleration.
+
+Pure: a pod in, a JSON patch out. Safe to repeat: the patch of a pod that has been through it is empty, so other
+webhooks may have the API server call us again.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from instaslice.api import names
+from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.kube.client import JsonOp
+from instaslice.webhook.asks import Ask, asks_of, at_the_same_time, ours
+from instaslice.webhook.errors import Refused
+from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.review import Container, Pod
+
+FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+TOLERATION: Final = {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}
+
+Record = dict[str, dict[str, int]]
+"""Container → resource name as the user wrote it → quantity: the value of the annotation REQUESTED."""
+
+
+def mutate(pod: Pod, largest: LargestNode) -> list[JsonOp]:
+    """What to change so that the controller takes the pod; nothing for a pod without slices.
+
+    Raises Refused; its message names the container, but not the pod.
+    """
+    asks: dict[str, list[Ask]] = {}
+    for _, container in pod.containers():
+        try:
+            asks[container.name] = asks_of(container, largest)
+        except Refused as refused:
+            raise Refused(f"container {container.name}: {refused}") from None
+    if not any(asks.values()):
+        return []
+    _check(pod)
+    for together in at_the_same_time(pod.spec, asks):
+        largest.hold(together)
+    record = _record(pod, asks)
+    return [
+        *_annotate(pod, record),
+        *_gate(pod),
+        *(op for path, container in pod.containers() for op in _rename(path, container, asks[container.name])),
+        *_tolerate(pod),
+    ]
+
+
+def _check(pod: Pod) -> None:
+    for _, container in pod.containers():
+        for variable in container.env or ():
+            if variable.name in FORBIDDEN_VARIABLES:
+                raise Refused(
+                    f"container {container.name}: sets {variable.name}, which would reach past its slice; "
+                    "leave it out, the container sees the slices that it asks for"
+                )
+    if names.MIG_UUIDS in pod.metadata.annotations:
+        raise _forged(names.MIG_UUIDS)
+    if pod.spec.node_name:
+        raise Refused(
+            f"spec.nodeName is set to {pod.spec.node_name}, so nobody could make its slices first; "
+            "use a nodeSelector on kubernetes.io/hostname instead"
+        )
+
+
+def _record(pod: Pod, asks: Mapping[str, Sequence[Ask]]) -> Record:
+    """What was asked for, in the user's words. An annotation that is there already must be the one we wrote: it came
+    with our gate and says what the containers ask for now. What another webhook added since is added to it."""
+    record = _recorded(pod)
+    for name, before in record.items():
+        present = {ask.resource: ask.count for ask in asks.get(name, ()) if ask.written == ask.resource}
+        if _in_our_words(before) != present:
+            raise _forged(names.REQUESTED)
+    for name, wanted in asks.items():
+        new = {ask.written: ask.count for ask in wanted if name not in record or ask.written != ask.resource}
+        if new:
+            record[name] = record.get(name, {}) | new
+    return record
+
+
+def _recorded(pod: Pod) -> Record:
+    text = pod.metadata.annotations.get(names.REQUESTED)
+    if text is None:
+        return {}
+    try:
+        record = msgspec.json.decode(text, type=Record)
+    except msgspec.DecodeError:
+        raise _forged(names.REQUESTED) from None
+    if not _gated(pod):
+        raise _forged(names.REQUESTED)
+    return record
+
+
+def _in_our_words(written: Mapping[str, int]) -> dict[str, int]:
+    try:
+        return {ours(ProfileName.parse(name)): count for name, count in written.items()}
+    except UnknownProfile:
+        raise _forged(names.REQUESTED) from None
+
+
+def _forged(annotation: str) -> Refused:
+    return Refused(f"sets the annotation {annotation}, which is ours to write; leave it out")
+
+
+def _annotate(pod: Pod, record: Record) -> Iterator[JsonOp]:
+    text = msgspec.json.encode(record, order="sorted").decode()
+    if pod.metadata.annotations.get(names.REQUESTED) == text:
+        return
+    if pod.metadata.annotations:
+        yield JsonOp(op="add", path=f"/metadata/annotations/{_escaped(names.REQUESTED)}", value=text)
+    else:
+        yield JsonOp(op="add", path="/metadata/annotations", value={names.REQUESTED: text})
+
+
+def _gated(pod: Pod) -> bool:
+    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def _gate(pod: Pod) -> Iterator[JsonOp]:
+    if not _gated(pod):
+        yield _append("/spec/schedulingGates", pod.spec.scheduling_gates, {"name": names.GATE})
+
+
+def _tolerate(pod: Pod) -> Iterator[JsonOp]:
+    """The taint that keeps other pods off our nodes is not for this one."""
+    tolerated = any(
+        each.key == names.MANAGED and each.operator == "Exists" and each.effect in ("", "NoSchedule")
+        for each in pod.spec.tolerations or ()
+    )
+    if not tolerated:
+        yield _append("/spec/tolerations", pod.spec.tolerations, TOLERATION)
+
+
+def _rename(path: str, container: Container, asks: Sequence[Ask]) -> Iterator[JsonOp]:
+    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
+    if not asks:
+        return
+    # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
+    wanted = {ask.resource: str(ask.count) for ask in asks}
+    gb = sum(ask.gb for ask in asks)
+    if gb:
+        wanted[names.MEMORY] = str(gb)
+    resources = container.resources
+    for field, present in (("limits", resources.limits), ("requests", resources.requests)):
+        if not present:
+            yield JsonOp(op="add", path=f"{path}/resources/{field}", value={})
+        for ask in asks:
+            if ask.written != ask.resource and ask.written in present:
+                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{_escaped(ask.written)}")
+        for name, quantity in wanted.items():
+            if str(present.get(name)) != quantity:
+                yield JsonOp(op="add", path=f"{path}/resources/{field}/{_escaped(name)}", value=quantity)
+
+
+def _append(path: str, present: Sequence[object] | None, value: object) -> JsonOp:
+    if present:
+        return JsonOp(op="add", path=f"{path}/-", value=value)
+    return JsonOp(op="add", path=path, value=[value])
+
+
+def _escaped(key: str) -> str:
+    """A key as part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")

@@ -1,0 +1,84 @@
+"""The HTTPS server that the API server asks: one path for pods, two for probes.
+
+Stateless, so replicas need not know of each other, and a dry run is answered like any other request.
+"""
+
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from aiohttp import web
+
+from instaslice.webhook import review
+from instaslice.webhook.errors import Refused
+from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.mutation import mutate
+
+PATH: Final = "/mutate-pods"
+MOST_BYTES: Final = 8 << 20
+"""Above what the API server takes from a user (3 MiB), with room for the review around it."""
+
+
+class Webhook:
+    """Answers admission reviews. `ready` is what /readyz says: set it to False some seconds before stopping."""
+
+    def __init__(self, largest: LargestNode) -> None:
+        self.largest = largest
+        self.ready = True
+        self.answered: Counter[str] = Counter()
+        """How many pods were changed, left as they are, refused; and how many requests were not reviews."""
+
+    def app(self) -> web.Application:
+        app = web.Application(client_max_size=MOST_BYTES)
+        app.add_routes(
+            [
+                web.post(PATH, self._review),
+                web.get("/healthz", self._alive),
+                web.get("/readyz", self._ready),
+            ]
+        )
+        return app
+
+    async def _review(self, request: web.Request) -> web.Response:
+        body = await request.read()
+        try:
+            wanted = review.decode(body)
+        except msgspec.DecodeError as error:
+            self.answered["not a review"] += 1
+            raise web.HTTPBadRequest(text=f"not an AdmissionReview of a pod: {error}") from None
+        return web.Response(body=self.answer(wanted), content_type="application/json")
+
+    def answer(self, request: review.Request) -> bytes:
+        """The AdmissionReview that answers one request."""
+        try:
+            patch = mutate(request.object, self.largest)
+        except Refused as refused:
+            self.answered["refused"] += 1
+            meta = request.object.metadata
+            return review.refused(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {refused}")
+        self.answered["changed" if patch else "unchanged"] += 1
+        return review.admitted(request.uid, patch)
+
+    async def _alive(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _ready(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok") if self.ready else web.Response(status=503, text="stopping")
+
+
+@asynccontextmanager
+async def serving(webhook: Webhook, context: ssl.SSLContext, *, host: str | None, port: int) -> AsyncIterator[int]:
+    """Serve while inside; yields the port, which the system chooses for 0. Requests in flight are finished on leaving.
+
+    `host` None listens on every address of the machine, of both families.
+    """
+    runner = web.AppRunner(webhook.app(), access_log=None)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=context).start()
+        yield int(runner.addresses[0][1])
+    finally:
+        await runner.cleanup()

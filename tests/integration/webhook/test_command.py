@@ -1,0 +1,59 @@
+"""`instaslice webhook` as a process: it makes its certificates, serves, and stops when asked."""
+
+import asyncio
+import contextlib
+import signal
+import sys
+
+import workloads
+from workloads import SLICE, pod
+
+from instaslice.api import names
+from instaslice.kube.errors import ServerError
+from instaslice.kube.meta import Key
+from instaslice.webhook import manifests
+from instaslice.webhook.manifests import CONFIGURATIONS
+
+
+@contextlib.asynccontextmanager
+async def running(*flags):
+    """The process and its port."""
+    command = [sys.executable, "-m", "instaslice.cli", "webhook", "--host", "127.0.0.1", "--port", "0", *flags]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    try:
+        said = (await process.stdout.readline()).decode()
+        assert said.startswith("serving on port "), said
+        yield process, int(said.split()[-1])
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, kubeconfig, namespace):
+    name = f"webhook-{namespace}"
+    # As the account that the chart will make: with what the manifests allow it and no more.
+    allowed = {"rules": manifests.own_rules("tls"), "cluster_rules": manifests.cluster_rules(name)}
+    _, account = await kubeconfig("webhook", **allowed)
+    flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--serve-as", "127.0.0.1"]
+    async with running(*flags, "--configuration", name) as (process, port):
+        address = manifests.at_address("127.0.0.1", port, "")
+        await client.create(CONFIGURATIONS, manifests.configuration(address, name=name, namespaces=[namespace]))
+        try:
+            made = await _gated(client, namespace)
+        finally:
+            await client.delete(CONFIGURATIONS, Key("", name))
+        assert made["spec"]["schedulingGates"] == [{"name": names.GATE}]
+        process.send_signal(signal.SIGTERM)
+        assert await process.wait() == 0
+
+
+async def _gated(client, namespace):
+    """A pod, once the API server knows and trusts the webhook."""
+    async with asyncio.timeout(60):
+        while True:
+            with contextlib.suppress(ServerError):
+                made = await workloads.create(client, pod(namespace, "train", SLICE), dry_run=True)
+                if "schedulingGates" in made["spec"]:
+                    return made
+            await asyncio.sleep(0.5)

@@ -1,0 +1,100 @@
+"""Certificates are renewed while pods are made: nobody is refused."""
+
+import asyncio
+import datetime
+
+import pytest
+import workloads
+from workloads import SLICE, pod
+
+from instaslice.errors import BadInput
+from instaslice.kube.client import JsonOp
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.meta import Key, ObjectMeta
+from instaslice.webhook.certificates import DAY, Lifetimes
+from instaslice.webhook.keeper import SECRETS, STATE, Secret, SecretKeeper
+from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.manifests import CONFIGURATIONS, bundle
+from instaslice.webhook.server import Webhook
+
+# Everything is due at once; an API server on this machine hears of a new authority well within the pause.
+HASTY = Lifetimes(
+    authority=20 * DAY,
+    authority_early=30 * DAY,
+    leaf=10 * DAY,
+    leaf_early=20 * DAY,
+    settle=datetime.timedelta(seconds=4),
+)
+
+
+class Forgetful(Webhook):
+    """Ends every connection: ones that stay open would hide a certificate that the API server does not trust."""
+
+    async def _review(self, request):
+        response = await super()._review(request)
+        response.force_close()
+        return response
+
+
+async def test_authority_and_leaf_change_under_a_stream_of_pods(client, register):
+    async with register(HASTY, Forgetful(LargestNode())) as hook:
+        first = hook.keeper.state
+        rotated = asyncio.Event()
+        made = 0
+
+        async def create():
+            nonlocal made
+            while not rotated.is_set():
+                await workloads.create(client, pod(hook.namespace, f"train-{made}", SLICE), dry_run=True)
+                made += 1
+                await asyncio.sleep(0.02)
+
+        async def rotate():
+            while len(hook.keeper.state.retired) < 2:
+                await hook.keeper.step()
+                await asyncio.sleep(0.5)
+            rotated.set()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(create())
+            group.create_task(rotate())
+        assert hook.webhook.answered == {"changed": made}
+        assert hook.keeper.state.leaf != first.leaf
+        assert first.authority.certificate in hook.keeper.state.retired
+        configuration = await client.get(CONFIGURATIONS, Key("", hook.configuration))
+        assert configuration.webhooks[0].client_config.ca_bundle == bundle(hook.keeper.state.trusted)
+
+
+async def test_replicas_share_one_authority(client, register, namespace):
+    async with register() as hook:
+        other = SecretKeeper(
+            client, Key(namespace, "webhook-tls"), ["127.0.0.1"], configuration=hook.configuration, clock=SystemClock()
+        )
+        await other.step()
+        assert other.state == hook.keeper.state
+
+
+async def test_a_ca_bundle_that_somebody_emptied_is_filled_in_again(client, register):
+    async with register() as hook:
+        key = Key("", hook.configuration)
+        await client.patch(CONFIGURATIONS, key, [JsonOp(op="remove", path="/webhooks/0/clientConfig/caBundle")])
+        await hook.keeper.step()
+        configuration = await client.get(CONFIGURATIONS, key)
+        assert configuration.webhooks[0].client_config.ca_bundle == bundle(hook.keeper.state.trusted)
+
+
+async def test_two_replicas_that_start_at_once_agree(client, namespace):
+    keepers = [
+        SecretKeeper(client, Key(namespace, "tls"), ["127.0.0.1"], configuration="none", clock=SystemClock())
+        for _ in range(5)
+    ]
+    await asyncio.gather(*(keeper.step() for keeper in keepers))
+    assert len({keeper.state.leaf.certificate for keeper in keepers}) == 1
+
+
+async def test_a_secret_that_cannot_be_read_is_named_with_the_remedy(client, namespace):
+    meta = ObjectMeta(namespace=namespace, name="tls")
+    await client.create(SECRETS, Secret(metadata=meta, data={STATE: b"{}"}))
+    keeper = SecretKeeper(client, Key(namespace, "tls"), ["a"], configuration="none", clock=SystemClock())
+    with pytest.raises(BadInput, match=f"^secret {namespace}/tls: .*delete the Secret, and a new authority is made$"):
+        await keeper.step()

@@ -1,0 +1,83 @@
+"""Pods with slices and those who make them, and the roles of ordinary users."""
+
+import asyncio
+
+import msgspec
+
+from instaslice.kube.client import Selector
+from instaslice.kube.core import PODS
+from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.resource import Resource
+from instaslice.local.objects import BINDINGS as CLUSTER_ROLE_BINDINGS
+from instaslice.local.objects import RBAC, rule
+from instaslice.local.objects import ROLES as CLUSTER_ROLES
+
+
+class Bare(Part, frozen=True):
+    metadata: ObjectMeta
+
+
+SLICE = {"nvidia.com/mig-1g.5gb": "1"}
+WORKLOADS = {
+    "Deployment": Resource(Bare, "Deployment", "deployments", group="apps"),
+    "StatefulSet": Resource(Bare, "StatefulSet", "statefulsets", group="apps"),
+    "Job": Resource(Bare, "Job", "jobs", group="batch"),
+}
+ROLES = Resource(Bare, "Role", "roles", group=RBAC)
+ROLE_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
+
+
+def spec(limits, **more):
+    resources = {"limits": limits} if limits else {}
+    return {"containers": [{"name": "main", "image": "none", "resources": resources}], **more}
+
+
+def pod(namespace, name, limits=None, *, annotations=None, **more):
+    return {
+        "metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}},
+        "spec": spec(limits, **more),
+    }
+
+
+def workload(kind, namespace, limits):
+    """A Deployment, StatefulSet or Job of one pod, named after its kind."""
+    labels = {"app": kind.lower()}
+    template = {"metadata": {"labels": labels}, "spec": spec(limits)}
+    told = {"template": template, "selector": {"matchLabels": labels}}
+    if kind == "StatefulSet":
+        told["serviceName"] = "none"
+    if kind == "Job":
+        del told["selector"]
+        template["spec"]["restartPolicy"] = "Never"
+    return {"metadata": {"namespace": namespace, "name": kind.lower()}, "spec": told}
+
+
+async def create(client, document, *, dry_run=False):
+    """Create a pod and return all of it."""
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", **document})
+    path = PODS.path(document["metadata"]["namespace"])
+    return msgspec.json.decode(await client.raw("POST", path, body=body, params={"dryRun": "All"} if dry_run else None))
+
+
+async def first_pod(client, namespace, app):
+    """The pod that a workload makes, once it has."""
+    async with asyncio.timeout(60):
+        while not (found := await client.list(PODS, Selector(namespace=namespace, labels=f"app={app}"))):
+            await asyncio.sleep(0.1)
+    return found[0]
+
+
+POD_RULES = [rule("", "pods pods/status", "get list watch create update patch delete")]
+
+
+async def allow(client, namespace, who, rules, *, cluster_rules=()):
+    """Let a user do this in a namespace, and that in the whole cluster."""
+    meta, anywhere = {"namespace": namespace, "name": who}, {"name": who}
+    subjects = [{"kind": "User", "apiGroup": RBAC, "name": who}]
+    role = {"apiGroup": RBAC, "kind": "Role", "name": who}
+    await client.create(ROLES, {"metadata": meta, "rules": rules})
+    await client.create(ROLE_BINDINGS, {"metadata": meta, "subjects": subjects, "roleRef": role})
+    if cluster_rules:
+        await client.create(CLUSTER_ROLES, {"metadata": anywhere, "rules": cluster_rules})
+        bound = {"metadata": anywhere, "subjects": subjects, "roleRef": {**role, "kind": "ClusterRole"}}
+        await client.create(CLUSTER_ROLE_BINDINGS, bound)

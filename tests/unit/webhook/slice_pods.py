@@ -1,0 +1,56 @@
+"""Pods as a user writes them, the webhook's patch applied to them, and the JSON patch steps that takes."""
+
+import copy
+
+import msgspec
+
+from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.mutation import TOLERATION, mutate
+from instaslice.webhook.review import Pod
+
+__all__ = ["TOLERATION", "container", "mutated", "patched", "pod"]
+
+LARGEST = LargestNode()
+
+
+def container(name="main", limits=None, requests=None, env=(), **more):
+    made = {"name": name, "image": "none", **more}
+    resources = {"limits": limits, "requests": requests}
+    if limits or requests:
+        made["resources"] = {field: given for field, given in resources.items() if given}
+    if env:
+        made["env"] = [{"name": each, "value": "x"} for each in env]
+    return made
+
+
+def pod(*containers, init=(), annotations=None, **spec):
+    meta = {"name": "train", "namespace": "team-a", "labels": {"app": "train"}}
+    if annotations is not None:
+        meta["annotations"] = annotations
+    if init:
+        spec["initContainers"] = list(init)
+    return {"metadata": meta, "spec": {"containers": list(containers), "restartPolicy": "Never", **spec}}
+
+
+def mutated(document, largest=LARGEST):
+    """The pod after the webhook. Raises Refused."""
+    patch = mutate(msgspec.convert(document, Pod), largest)
+    return patched(document, msgspec.to_builtins(patch))
+
+
+def patched(document, patch):
+    """RFC 6902, as far as the webhook uses it: add and remove."""
+    result = copy.deepcopy(document)
+    for step in patch:
+        *path, last = (part.replace("~1", "/").replace("~0", "~") for part in step["path"].split("/")[1:])
+        target = result
+        for part in path:
+            target = target[int(part)] if isinstance(target, list) else target[part]
+        match step["op"], target:
+            case "add", list():
+                target.insert(len(target) if last == "-" else int(last), step["value"])
+            case "add", dict():
+                target[last] = step["value"]
+            case "remove", dict():
+                del target[last]
+    return result

@@ -1,0 +1,140 @@
+"""When certificates are renewed, and that what is served is always trusted."""
+
+import asyncio
+import datetime
+import ssl
+import tempfile
+
+import pytest
+from cryptography import x509
+
+from instaslice.errors import BadInput
+from instaslice.webhook.certificates import DAY, Lifetimes, advance
+from instaslice.webhook.keeper import FileKeeper
+
+START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+SERVED = ["instaslice-webhook.instaslice-system.svc", "127.0.0.1"]
+LIFETIMES = Lifetimes()
+SETTLED = LIFETIMES.settle
+
+
+def after(state, *times):
+    """The state when someone looked at each of these times after the start."""
+    for time in times:
+        state = advance(state, START + time, SERVED, LIFETIMES)
+    return state
+
+
+@pytest.fixture
+def first():
+    return after(None, 0 * DAY)
+
+
+def test_the_first_leaf_is_signed_for_what_it_serves(first):
+    names = first.leaf.parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == SERVED[:1]
+    assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == SERVED[1:]
+    first.leaf.parsed.verify_directly_issued_by(first.authority.parsed)
+
+
+@pytest.mark.parametrize("days", [0, 30, 59])
+def test_nothing_changes_before_it_is_due(first, days):
+    assert after(first, days * DAY) is first
+
+
+def test_the_leaf_is_renewed_a_month_early_by_the_same_authority(first):
+    renewed = after(first, 61 * DAY)
+    assert renewed.leaf != first.leaf
+    assert renewed.trusted == first.trusted
+    renewed.leaf.parsed.verify_directly_issued_by(first.authority.parsed)
+
+
+def test_replicas_that_serve_under_different_names_agree_on_a_leaf(first):
+    widened = advance(first, START, ["elsewhere"], LIFETIMES)
+    assert widened.leaf != first.leaf
+    assert advance(widened, START, SERVED, LIFETIMES) is widened
+    assert advance(widened, START, ["elsewhere"], LIFETIMES) is widened
+
+
+def test_a_new_authority_is_trusted_before_it_signs(first):
+    announced = after(first, 3300 * DAY)
+    assert announced.leaf == first.leaf
+    assert announced.authority.certificate in announced.trusted
+    assert announced.next.certificate in announced.trusted
+    # A leaf that is due meanwhile is signed by the one that everybody trusts.
+    waiting = after(announced, 3300 * DAY)
+    waiting.leaf.parsed.verify_directly_issued_by(first.authority.parsed)
+    assert waiting.next == announced.next
+
+
+def test_the_old_authority_is_trusted_until_it_expires(first):
+    switched = after(first, 3300 * DAY, 3300 * DAY + SETTLED)
+    switched.leaf.parsed.verify_directly_issued_by(switched.authority.parsed)
+    assert switched.authority != first.authority
+    assert first.authority.certificate in switched.trusted
+    again = after(switched, 6600 * DAY, 6600 * DAY + SETTLED)
+    assert first.authority.certificate not in again.trusted
+
+
+def test_at_every_moment_of_thirty_years_the_leaf_is_valid_and_trusted():
+    state = None
+    for day in range(0, 30 * 365, 7):
+        before, state = state, after(state, day * DAY)
+        now = START + day * DAY
+        assert state.leaf.parsed.not_valid_before_utc <= now < state.leaf.ends
+        # An API server that has not heard of the last step trusts the leaf all the same.
+        for known in filter(None, (before, state)):
+            issuers = {each.subject for each in x509.load_pem_x509_certificates(known.trusted.encode())}
+            assert state.leaf.parsed.issuer in issuers
+
+
+def _write(directory, pair):
+    (directory / "tls.crt").write_text(pair.certificate)
+    (directory / "tls.key").write_text(pair.key)
+
+
+async def _served(context, client=None):
+    """The certificate that a new connection gets, of a client that takes any unless one is given."""
+    if client is None:
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
+        served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.close()
+    return x509.load_der_x509_certificate(served)
+
+
+async def test_files_that_change_are_served_from_the_next_connection_on(first, tmp_path):
+    _write(tmp_path, first.leaf)
+    keeper = FileKeeper(tmp_path)
+    await keeper.step()
+    assert await _served(keeper.context) == first.leaf.parsed
+    renewed = after(first, 61 * DAY)
+    with tempfile.TemporaryDirectory(dir=tmp_path) as scratch:
+        _write(tmp_path / scratch, renewed.leaf)
+        (tmp_path / scratch / "tls.crt").replace(tmp_path / "tls.crt")
+        await keeper.step()
+        assert await _served(keeper.context) == first.leaf.parsed, "a certificate without its key was served"
+        (tmp_path / scratch / "tls.key").replace(tmp_path / "tls.key")
+    await keeper.step()
+    assert await _served(keeper.context) == renewed.leaf.parsed
+
+
+async def test_a_strict_client_trusts_it(tmp_path):
+    state = advance(None, datetime.datetime.now(datetime.UTC), SERVED, LIFETIMES)
+    _write(tmp_path, state.leaf)
+    keeper = FileKeeper(tmp_path)
+    await keeper.step()
+    strict = ssl.create_default_context(cadata=state.trusted)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    assert await _served(keeper.context, strict) == state.leaf.parsed
+
+
+async def test_files_that_do_not_belong_together_are_refused_at_the_start(first, tmp_path):
+    _write(tmp_path, first.leaf)
+    (tmp_path / "tls.key").write_text(first.authority.key)
+    with pytest.raises(BadInput, match=r"tls.crt and tls.key are not a pair"):
+        await FileKeeper(tmp_path).step()

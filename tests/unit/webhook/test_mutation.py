@@ -1,0 +1,149 @@
+"""What a pod that asks for slices is turned into."""
+
+import copy
+import json
+
+import pytest
+import slice_pods
+from hypothesis import given
+from hypothesis import strategies as st
+from slice_pods import container, mutated, pod
+
+from instaslice.api import names
+from instaslice.geometry.models import known
+from instaslice.geometry.names import ProfileName
+
+FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
+OURS_FIVE, OURS_TEN, MEM = "gpu.das.com/mig-1g.5gb", "gpu.das.com/mig-2g.10gb", "gpu.das.com/mem"
+
+
+@pytest.mark.parametrize(
+    "limits, requests, expected",
+    [
+        pytest.param({FIVE: "1"}, {FIVE: "1"}, {OURS_FIVE: "1", MEM: "5"}, id="limits and requests"),
+        pytest.param({FIVE: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="limits only"),
+        pytest.param(None, {FIVE: "1"}, {OURS_FIVE: "1", MEM: "5"}, id="requests only"),
+        pytest.param({FIVE: 1}, None, {OURS_FIVE: "1", MEM: "5"}, id="a number without quotes"),
+        pytest.param({FIVE: "2"}, None, {OURS_FIVE: "2", MEM: "10"}, id="quantity two counts the memory twice"),
+        pytest.param({FIVE: "2", TEN: "1"}, None, {OURS_FIVE: "2", OURS_TEN: "1", MEM: "20"}, id="two profiles"),
+        pytest.param({OURS_FIVE: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="asked for by our own name"),
+        pytest.param({f"{FIVE}.me": "1"}, None, {f"{OURS_FIVE}.me": "1", MEM: "5"}, id="media extensions"),
+        pytest.param({FIVE: "1", MEM: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="the memory follows the slices"),
+        pytest.param(
+            {"nvidia.com/mig-1g.24gb.me.all": "1"},
+            None,
+            {"gpu.das.com/mig-1g.24gb.me.all": "1", MEM: "24"},
+            id="all media engines of an RTX PRO",
+        ),
+    ],
+)
+def test_a_container_gets_our_resources_in_limits_and_requests(limits, requests, expected):
+    resources = mutated(pod(container(limits=limits, requests=requests)))["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": expected, "requests": expected}
+
+
+def test_other_resources_of_the_container_stay():
+    asked = container(limits={FIVE: "1", "cpu": "2"}, requests={FIVE: "1", "cpu": "500m", "memory": "1Gi"})
+    resources = mutated(pod(asked))["spec"]["containers"][0]["resources"]
+    assert resources["limits"]["cpu"] == "2"
+    assert (resources["requests"]["cpu"], resources["requests"]["memory"]) == ("500m", "1Gi")
+
+
+def test_init_containers_and_sidecars_are_changed_too_and_plain_ones_are_not():
+    before = pod(
+        container("main", limits={FIVE: "1"}),
+        container("logs", limits={"cpu": "1"}),
+        init=[container("warm", limits={TEN: "1"}), container("side", limits={FIVE: "1"}, restartPolicy="Always")],
+    )
+    after = mutated(before)["spec"]
+    assert OURS_TEN in after["initContainers"][0]["resources"]["limits"]
+    assert OURS_FIVE in after["initContainers"][1]["resources"]["limits"]
+    assert after["containers"][1] == before["spec"]["containers"][1]
+
+
+def test_the_original_request_is_recorded_in_the_users_words():
+    asked = pod(container("a", limits={FIVE: "2"}), container("b", requests={OURS_TEN: "1"}), container("c"))
+    record = json.loads(mutated(asked)["metadata"]["annotations"][names.REQUESTED])
+    assert record == {"a": {FIVE: 2}, "b": {OURS_TEN: 1}}
+
+
+def test_the_gate_and_the_toleration_come_after_those_that_are_there():
+    kueue, theirs = {"name": "kueue.x-k8s.io/admission"}, {"key": "theirs", "operator": "Exists"}
+    asked = pod(container(limits={FIVE: "1"}), schedulingGates=[kueue], tolerations=[theirs], annotations={"a": "b"})
+    after = mutated(asked)
+    assert after["spec"]["schedulingGates"] == [kueue, {"name": names.GATE}]
+    assert after["spec"]["tolerations"] == [
+        theirs,
+        {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"},
+    ]
+    assert after["metadata"]["annotations"]["a"] == "b"
+
+
+def test_a_pod_without_slices_is_left_alone():
+    whole = pod(container(limits={"nvidia.com/gpu": "1"}, env=["NVIDIA_VISIBLE_DEVICES"]))
+    assert mutated(whole) == whole
+
+
+def test_a_container_that_another_webhook_adds_later_is_added_to_the_record():
+    once = mutated(pod(container("main", limits={FIVE: "1"})))
+    once["spec"]["containers"].append(container("added", limits={TEN: "1"}))
+    twice = mutated(once)
+    assert json.loads(twice["metadata"]["annotations"][names.REQUESTED]) == {"main": {FIVE: 1}, "added": {TEN: 1}}
+    assert len(twice["spec"]["schedulingGates"]) == 1
+
+
+PROFILES = sorted({ProfileName.parse(profile.name).resource for model in known() for profile in model.profiles})
+RESOURCE = st.builds("{}/{}".format, st.sampled_from(["nvidia.com", "gpu.das.com"]), st.sampled_from(PROFILES))
+QUANTITY = st.integers(1, 2).map(str)
+
+
+@st.composite
+def asking_pods(draw):
+    """Pods with slices in any container, under either name, and everything else that a pod may have."""
+
+    def some(prefix, fewest):
+        return [one(f"{prefix}{index}") for index in range(draw(st.integers(fewest, 3)))]
+
+    def one(name):
+        asked = draw(st.dictionaries(RESOURCE, QUANTITY, max_size=2))
+        by_profile = {resource.partition("/")[2]: (resource, count) for resource, count in asked.items()}
+        slices = dict(by_profile.values())
+        limits = {**slices, **draw(st.sampled_from([{}, {"cpu": "1"}]))}
+        both = draw(st.booleans())
+        return container(name, limits=limits, requests={**slices, "memory": "1Gi"} if both else None)
+
+    return pod(
+        *some("c", 1),
+        init=some("i", 0),
+        annotations=draw(st.sampled_from([None, {}, {"note": "x/y~z"}])),
+        **draw(st.sampled_from([{}, {"schedulingGates": [{"name": "theirs"}]}, {"tolerations": [{"key": "k"}]}])),
+    )
+
+
+@given(asking_pods())
+def test_a_changed_pod_changed_again_is_the_same(document):
+    once = mutated(document)
+    assert mutated(once) == once
+
+
+def _without_ours(document):
+    """What is left of a pod when everything that the webhook may touch is taken away."""
+    rest = copy.deepcopy(document)
+    annotations = rest["metadata"].pop("annotations", None) or {}
+    annotations.pop(names.REQUESTED, None)
+    for field, ours in (("schedulingGates", {"name": names.GATE}), ("tolerations", slice_pods.TOLERATION)):
+        rest["spec"][field] = [each for each in rest["spec"].get(field, []) if each != ours]
+    for each in [*rest["spec"].get("initContainers", ()), *rest["spec"]["containers"]]:
+        resources = each.pop("resources", {})
+        each["others"] = {
+            field: {
+                name: value for name, value in resources.get(field, {}).items() if "/mig-" not in name and name != MEM
+            }
+            for field in ("limits", "requests")
+        }
+    return rest, annotations
+
+
+@given(asking_pods())
+def test_everything_else_in_the_pod_stays_as_it_was(document):
+    assert _without_ours(mutated(document)) == _without_ours(document)

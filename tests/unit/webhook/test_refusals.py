@@ -1,0 +1,173 @@
+"""Which pods are turned away, and what their owners read."""
+
+import re
+
+import pytest
+from slice_pods import container, mutated, pod
+
+from instaslice.api import names
+from instaslice.geometry import models
+from instaslice.webhook.errors import Refused
+from instaslice.webhook.largest import LargestNode
+
+FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
+ONE = {FIVE: "1"}
+
+
+def refusal(document, **largest):
+    with pytest.raises(Refused) as caught:
+        mutated(document, LargestNode(**largest))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "asked, message",
+    [
+        pytest.param(
+            {"limits": {"nvidia.com/mig-3g.21gb": "1"}},
+            r"mig-3g.21gb: no known GPU has a profile 3g.21gb; did you mean 3g.20gb",
+            id="a profile that no model has",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-9g.5gb": "1"}}, r"did you mean 1g.5gb", id="a profile with too much compute"
+        ),
+        pytest.param(
+            {"limits": {"gpu.das.com/mig-1g5gb": "1"}},
+            r"gpu.das.com/mig-1g5gb: no known GPU .* did you mean .*1g.5gb",
+            id="not a profile name at all",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1g.5gb.mee": "1"}},
+            r"did you mean .*1g.5gb.me\b",
+            id="the nearest is named as a resource, so that it can be copied",
+        ),
+        pytest.param({"limits": {FIVE: "0"}}, r"0 is not a number of slices; give a whole number from 1", id="zero"),
+        pytest.param({"limits": {FIVE: "-1"}}, r"-1 is not a number of slices", id="a negative number"),
+        pytest.param({"limits": {FIVE: "1500m"}}, r"1500m is not a number of slices", id="one and a half"),
+        pytest.param({"limits": {FIVE: "5Gi"}}, r"5Gi is not a number of slices", id="an amount of memory"),
+        pytest.param(
+            {"limits": {FIVE: "1"}, "requests": {FIVE: "2"}},
+            r"1 in limits and 2 in requests; .* the same number in both",
+            id="limits and requests differ",
+        ),
+        pytest.param(
+            {"limits": {FIVE: "1", "gpu.das.com/mig-1g.5gb": "1"}},
+            r"are the same slice under two names; keep one",
+            id="one slice under two names",
+        ),
+        pytest.param(
+            {"limits": ONE, "env": ["NVIDIA_VISIBLE_DEVICES"]},
+            r"sets NVIDIA_VISIBLE_DEVICES, .*leave it out",
+            id="NVIDIA_VISIBLE_DEVICES",
+        ),
+        pytest.param(
+            {"limits": ONE, "env": ["A", "CUDA_VISIBLE_DEVICES"]},
+            r"sets CUDA_VISIBLE_DEVICES",
+            id="CUDA_VISIBLE_DEVICES",
+        ),
+    ],
+)
+@pytest.mark.parametrize("init", [False, True], ids=["container", "init container"])
+def test_a_container_that_cannot_be_right(asked, message, init):
+    bad = container("bad", **asked)
+    told = refusal(pod(container("good", limits=ONE), init=[bad]) if init else pod(container("good"), bad))
+    assert told.startswith("container bad: ")
+    assert re.search(message, told), told
+
+
+def test_a_variable_is_refused_in_the_containers_beside_the_slice_too():
+    assert "container side: sets NVIDIA_VISIBLE_DEVICES" in refusal(
+        pod(container(limits=ONE), container("side", env=["NVIDIA_VISIBLE_DEVICES"]))
+    )
+
+
+GATED = {"schedulingGates": [{"name": names.GATE}]}
+OURS = {"gpu.das.com/mig-1g.5gb": "1"}
+
+
+@pytest.mark.parametrize(
+    "annotations, limits, spec",
+    [
+        pytest.param({names.MIG_UUIDS: "MIG-1"}, ONE, {}, id="somebody else's slices"),
+        pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-1g.5gb":1}}'}, ONE, {}, id="before the rename"),
+        pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-1g.5gb":1}}'}, OURS, {}, id="without our gate"),
+        pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-1g.5gb":2}}'}, OURS, GATED, id="another quantity"),
+        pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-2g.10gb":1}}'}, OURS, GATED, id="another profile"),
+        pytest.param({names.REQUESTED: '{"other":{"nvidia.com/mig-1g.5gb":1}}'}, OURS, GATED, id="another container"),
+        pytest.param({names.REQUESTED: '{"main":{"nvidia.com/gpu":1}}'}, OURS, GATED, id="not a profile"),
+        pytest.param({names.REQUESTED: "yes"}, OURS, GATED, id="not JSON"),
+    ],
+)
+def test_our_annotations_are_ours_to_write(annotations, limits, spec):
+    told = refusal(pod(container(limits=limits), annotations=annotations, **spec))
+    assert told == f"sets the annotation {next(iter(annotations))}, which is ours to write; leave it out"
+
+
+def test_a_pod_bound_by_hand_is_told_of_the_node_selector():
+    assert "use a nodeSelector on kubernetes.io/hostname" in refusal(pod(container(limits=ONE), nodeName="n1"))
+
+
+A100 = (models.named("A100-40GB"),)
+
+
+@pytest.mark.parametrize(
+    "containers, init, message",
+    [
+        pytest.param([("a", {FIVE: "8"})], [], r"8 slices 1g.5gb .* \(7 on one A100-40GB, 1 GPUs", id="eight of seven"),
+        pytest.param([("a", {FIVE: "4"}), ("b", {FIVE: "4"})], [], r"8 slices 1g.5gb", id="two containers add up"),
+        pytest.param(
+            [("a", {"nvidia.com/mig-3g.20gb": "2", FIVE: "1"})],
+            [],
+            r"1 × 1g.5gb, 2 × 3g.20gb need at least 2 GPUs of one node; the largest node has 1",
+            id="memory slices run out together",
+        ),
+        pytest.param([("a", {TEN: "3", FIVE: "2"})], [], r"need at least 2 GPUs", id="compute runs out together"),
+        pytest.param(
+            [("a", {FIVE: "7"})], [("s", {FIVE: "1"}, "Always")], r"8 slices 1g.5gb", id="a sidecar holds on to its own"
+        ),
+        pytest.param(
+            [("a", {FIVE: "1"})],
+            [("s", {FIVE: "1"}, "Always"), ("i", {FIVE: "7"}, None)],
+            r"8 slices 1g.5gb",
+            id="an init container beside an earlier sidecar",
+        ),
+    ],
+)
+def test_more_than_any_node_could_hold(containers, init, message):
+    told = refusal(_phases(containers, init), models=A100, gpus=1)
+    assert re.search(message, told), told
+
+
+@pytest.mark.parametrize(
+    "containers, init",
+    [
+        pytest.param([("a", {FIVE: "7"})], [], id="seven of seven"),
+        pytest.param([("a", {TEN: "3", FIVE: "1"})], [], id="all compute, by two profiles"),
+        pytest.param([("a", {FIVE: "7"})], [("i", {FIVE: "7"}, None)], id="an init container gives back what it had"),
+        pytest.param(
+            [("a", {FIVE: "6"})],
+            [("i", {FIVE: "7"}, None), ("s", {FIVE: "1"}, "Always")],
+            id="a sidecar that starts after a large init container",
+        ),
+    ],
+)
+def test_what_just_fits_is_let_in(containers, init):
+    mutated(_phases(containers, init), LargestNode(A100, 1))
+
+
+def test_without_knowledge_of_the_cluster_the_largest_node_has_sixteen_gpus():
+    mutated(pod(container(limits={FIVE: "112"})))
+    assert "16 GPUs in the largest node" in refusal(pod(container(limits={FIVE: "113"})))
+
+
+def test_profiles_of_models_that_the_cluster_lacks_do_not_exist():
+    assert "no known GPU has a profile 1g.18gb" in refusal(
+        pod(container(limits={"nvidia.com/mig-1g.18gb": "1"})), models=A100
+    )
+
+
+def _phases(containers, init):
+    def made(name, limits, restart=None):
+        return container(name, limits=limits, **({"restartPolicy": restart} if restart else {}))
+
+    return pod(*(made(*each) for each in containers), init=[made(*each) for each in init])
