@@ -3,6 +3,7 @@
     InstasliceError
     ├── BadInput            the user can mend it: a flag, a file, a name
     ├── KubeError           (kube/errors.py) what an API server answered
+    ├── DriverError         (drivers/errors.py) what hardware refused
     └── LocalError          (local/errors.py) a local cluster that cannot be started or stopped
 
 Each room adds its own branch. A message names the object, what was tried and the remedy, in one line: the

@@ -18,8 +18,6 @@ MIG_UUIDS = f"{GROUP}/mig-uuids"
 """Annotation: the slices that the pod was given."""
 RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS)
 """Annotations that only we write: what they say is believed."""
-SLICE_READY = f"{GROUP}/SliceReady"
-"""Pod condition."""
 
 MANAGED = f"{GROUP}/managed"
 """Taint of the nodes whose GPUs are ours, where the administrator wants it."""

@@ -9,6 +9,12 @@ from instaslice.kube.meta import ObjectMeta, Part
 from instaslice.kube.resource import Resource
 
 
+class Bare(Part, frozen=True):
+    """Any object, when only its name matters."""
+
+    metadata: ObjectMeta
+
+
 class Namespace(Part, frozen=True):
     metadata: ObjectMeta
 

@@ -16,11 +16,12 @@ import yaml
 
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
+from instaslice.kube.core import Bare
 from instaslice.kube.meta import ObjectMeta, Part
 from instaslice.kube.resource import Resource
 from instaslice.local import system
 from instaslice.local.errors import NotAvailable
-from instaslice.local.objects import BINDINGS, RBAC, ROLES, Bare, Condition, Objects, rule
+from instaslice.local.objects import BINDINGS, RBAC, ROLES, Condition, Objects, rule
 from instaslice.local.plane import Plane
 from instaslice.local.process import Processes
 

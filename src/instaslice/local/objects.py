@@ -11,6 +11,7 @@ from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.core import Bare
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key, Object, ObjectMeta, Part
 from instaslice.kube.resource import Resource
@@ -57,12 +58,6 @@ class Node(Part, frozen=True):
         """Ready, and the controller-manager has taken note: pods can be scheduled."""
         ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
         return ready and not any(each.key.startswith("node.kubernetes.io/") for each in self.spec.taints or ())
-
-
-class Bare(Part, frozen=True):
-    """Any object, when only its name matters."""
-
-    metadata: ObjectMeta
 
 
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")

@@ -8,19 +8,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from instaslice.api import names
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.core import Bare
 from instaslice.kube.resource import Resource
 from instaslice.webhook.manifests import GROUP, Document, asks_for, elsewhere, only
 
 NAME: Final = "instaslice-pods"
 ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
 """Our service accounts that write to pods."""
-
-
-class Bare(Part, frozen=True):
-    """Any object, when only its name matters."""
-
-    metadata: ObjectMeta
 
 
 POLICIES: Final = Resource(

@@ -6,8 +6,8 @@ import pytest
 from running import pod
 
 from instaslice.kube.client import Client
-from instaslice.kube.core import PODS
-from instaslice.kube.meta import Key, ObjectMeta, Part
+from instaslice.kube.core import PODS, Bare
+from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Spec
@@ -15,12 +15,8 @@ from instaslice.local.cluster import Spec
 MEMORY = "gpu.das.com/mem"
 
 
-class Anything(Part, frozen=True):
-    metadata: ObjectMeta
-
-
-def kueue(kind: str, plural: str, namespaced: bool = False) -> Resource[Anything]:
-    return Resource(Anything, kind, plural, version="v1beta2", group="kueue.x-k8s.io", namespaced=namespaced)
+def kueue(kind: str, plural: str, namespaced: bool = False) -> Resource[Bare]:
+    return Resource(Bare, kind, plural, version="v1beta2", group="kueue.x-k8s.io", namespaced=namespaced)
 
 
 @pytest.fixture

@@ -1,12 +1,10 @@
 """`up --download` from a mirror on loopback that has the official release servers' layout and the real programs."""
 
 import hashlib
-import http.server
 import os
 import subprocess
 import sys
 import tarfile
-import threading
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,7 @@ from instaslice.local.download import release
 
 
 @pytest.fixture
-def mirror(tmp_path):
+def mirror(tmp_path, serve):
     """The control plane's programs as their projects publish them, each with its checksum."""
     root = tmp_path / "mirror"
     programs = binaries.locate(binaries.PLANE, Source())
@@ -34,18 +32,8 @@ def mirror(tmp_path):
             digest = hashlib.sha256(file.read_bytes()).hexdigest()
             (root / wanted.checksum).write_text(f"{digest}  {file.name}\n" if "SUMS" in wanted.checksum else digest)
 
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *words):
-            super().__init__(*words, directory=str(root))
-
-        def log_message(self, *words):
-            return
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        # kwok's project publishes no checksums, so it is built; here it comes from a folder, to save the time.
-        yield f"http://127.0.0.1:{server.server_port}", programs["kwok"].parent
-        server.shutdown()
+    # kwok's project publishes no checksums, so it is built; here it comes from a folder, to save the time.
+    return serve(root), programs["kwok"].parent
 
 
 def test_a_cluster_of_downloaded_programs(mirror, tmp_path, new_cluster):

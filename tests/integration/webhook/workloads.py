@@ -5,17 +5,11 @@ import asyncio
 import msgspec
 
 from instaslice.kube.client import Selector
-from instaslice.kube.core import PODS
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.core import PODS, Bare
 from instaslice.kube.resource import Resource
 from instaslice.local.objects import BINDINGS as CLUSTER_ROLE_BINDINGS
 from instaslice.local.objects import RBAC, rule
 from instaslice.local.objects import ROLES as CLUSTER_ROLES
-
-
-class Bare(Part, frozen=True):
-    metadata: ObjectMeta
-
 
 SLICE = {"nvidia.com/mig-1g.5gb": "1"}
 WORKLOADS = {

@@ -2,10 +2,8 @@
 
 import contextlib
 import hashlib
-import http.server
 import io
 import tarfile
-import threading
 
 import pytest
 
@@ -25,22 +23,11 @@ def quiet(title):
 
 
 @pytest.fixture
-def mirror(tmp_path):
+def mirror(tmp_path, serve):
     """A folder that is served, and its address."""
     root = tmp_path / "mirror"
     root.mkdir()
-
-    class Handler(http.server.SimpleHTTPRequestHandler):
-        def __init__(self, *words):
-            super().__init__(*words, directory=str(root))
-
-        def log_message(self, *words):
-            return
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield root, f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    return root, serve(root)
 
 
 def publish(root, path, data, checksum, text=None):
