@@ -72,7 +72,12 @@ async def test_other_pods_never_reach_us(client, registered):
 async def test_a_namespace_can_be_opted_out(client, registered):
     labels = {"metadata": {"labels": {names.OPT_OUT: names.OPTED_OUT}}}
     await client.merge(NAMESPACES, Key("", registered.namespace), labels)
-    made = await client.create(PODS, pod(registered.namespace, "train", SLICE))
+    # The API server judges by a copy of the namespace that follows a moment later.
+    for attempt in range(100):
+        made = await client.create(PODS, pod(registered.namespace, f"train-{attempt}", SLICE))
+        if not gates(made):
+            break
+        await asyncio.sleep(0.05)
     assert gates(made) == []
     assert made.spec.containers[0].resources.limits == SLICE
 
