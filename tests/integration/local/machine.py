@@ -6,6 +6,7 @@ from pathlib import Path
 
 import psutil
 
+from instaslice.local.cluster import Cluster
 from instaslice.local.process import MARK
 
 FIXED = ("/var/lib/kubelet", "/var/lib/cni", "/etc/cni", "/run/containerd", "/run/netns", "/var/log/pods")
@@ -33,3 +34,10 @@ def processes_of(*roots: Path) -> list[str]:
             if any(process.environ().get(MARK) == str(root) or str(root) in words for root in roots):
                 found.append(f"{process.pid} {words}")
     return found
+
+
+def kill_everything(cluster: Cluster) -> None:
+    """SIGKILL to every process that carries the cluster's mark; some end with another before their turn."""
+    for process in cluster.processes.strays():
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()

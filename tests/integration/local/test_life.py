@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from machine import processes_of, snapshot
+from machine import kill_everything, processes_of, snapshot
 
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NAMESPACES, NODES, Namespace
@@ -24,11 +24,6 @@ def up(cluster, **spec) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-
-
-def kill_everything(cluster) -> None:
-    for process in cluster.processes.strays():
-        process.kill()
 
 
 async def names(cluster, resource, labels=""):

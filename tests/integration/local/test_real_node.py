@@ -8,7 +8,7 @@ import sys
 import msgspec
 import psutil
 import pytest
-from machine import processes_of, snapshot
+from machine import kill_everything, processes_of, snapshot
 from running import phase, pod
 
 from instaslice.kube.client import Client
@@ -103,8 +103,7 @@ async def test_down_leaves_nothing_of_a_real_node(new_cluster, killed):
         await phase(client, "default", "stays", "Running")
     assert containers("sleep 987654")
     if killed:
-        for process in cluster.processes.strays():
-            process.kill()
+        kill_everything(cluster)
     cluster.down()
     assert containers("sleep 987654") == []
     assert processes_of(cluster.layout.root) == []

@@ -9,7 +9,7 @@ from workloads import SLICE, pod
 from instaslice.api import names
 from instaslice.kube import errors
 from instaslice.kube.client import JsonOp
-from instaslice.kube.core import NAMESPACES, PODS
+from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.webhook import policy
 from instaslice.webhook.policy import BINDINGS, POLICIES
@@ -88,8 +88,7 @@ async def test_users_do_everything_else_as_before(guarded, ann):
 
 
 async def test_a_namespace_that_is_opted_out_cannot_take_slices_past_the_gate(client, guarded, ann):
-    labels = {"metadata": {"labels": {names.OPT_OUT: names.OPTED_OUT}}}
-    await client.merge(NAMESPACES, Key("", guarded.namespace), labels)
+    await workloads.opt_out(client, guarded.namespace)
     await ann.create(PODS, pod(guarded.namespace, "nvidias", SLICE))
     with pytest.raises(errors.Forbidden, match="opted out"):
         await ann.create(PODS, pod(guarded.namespace, "ours", {"gpu.das.com/mig-1g.5gb": "1"}))

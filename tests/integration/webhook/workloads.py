@@ -4,8 +4,10 @@ import asyncio
 
 import msgspec
 
+from instaslice.api import names
 from instaslice.kube.client import Selector
-from instaslice.kube.core import PODS, Bare
+from instaslice.kube.core import NAMESPACES, PODS, Bare
+from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.objects import BINDINGS as CLUSTER_ROLE_BINDINGS
 from instaslice.local.objects import RBAC, rule
@@ -75,3 +77,18 @@ async def allow(client, namespace, who, rules, *, cluster_rules=()):
         await client.create(CLUSTER_ROLES, {"metadata": anywhere, "rules": cluster_rules})
         bound = {"metadata": anywhere, "subjects": subjects, "roleRef": {**role, "kind": "ClusterRole"}}
         await client.create(CLUSTER_ROLE_BINDINGS, bound)
+
+
+async def opt_out(client, namespace):
+    """Have a namespace opted out, and return the first pod that was let through as it is.
+
+    The API server judges by a copy of the namespace that follows a moment later.
+    """
+    labels = {"metadata": {"labels": {names.OPT_OUT: names.OPTED_OUT}}}
+    await client.merge(NAMESPACES, Key("", namespace), labels)
+    for attempt in range(100):
+        made = await client.create(PODS, pod(namespace, f"opted-out-{attempt}", SLICE))
+        if not made.spec.scheduling_gates:
+            return made
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"namespace {namespace} is not opted out")
