@@ -1,5 +1,7 @@
 """Pods that ask for slices, through the real API server."""
 
+import asyncio
+
 import msgspec
 import pytest
 import workloads
