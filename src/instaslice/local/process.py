@@ -29,6 +29,11 @@ class Running(msgspec.Struct, frozen=True):
     started: float
     argv: list[str]
 
+    @property
+    def wrapped(self) -> bool:
+        """Started through `nsenter`, which stays and waits for the program."""
+        return Path(self.argv[0]).name == "nsenter"
+
     def process(self) -> psutil.Process | None:
         """That process, running or dying; None where it is gone or the pid is another's."""
         with contextlib.suppress(psutil.NoSuchProcess):
@@ -41,9 +46,6 @@ class Running(msgspec.Struct, frozen=True):
 
 class Processes:
     """The programs of one cluster, by component name."""
-
-    WRAPPED = frozenset({"containerd", "kubelet"})
-    """Started through `nsenter`, which stays and waits for the program."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
@@ -75,21 +77,27 @@ class Processes:
         record = Running(started.pid, born, list(argv))
         scratch = self.layout.run / f".{name}.json"
         scratch.write_bytes(msgspec.json.encode(record))
-        scratch.replace(self._record(name))
+        scratch.replace(self._file(name))
 
     def find(self, name: str) -> psutil.Process | None:
         """The running component, or None. Where a wrapper entered namespaces for it: the program, not the wrapper."""
-        found = self._recorded(name)
-        if found is None or not _alive(found):
+        record = self._record(name)
+        found = record.process() if record else None
+        if record is None or found is None or not _alive(found):
             return None
-        if name in self.WRAPPED:
+        if record.wrapped:
             with contextlib.suppress(psutil.NoSuchProcess):
                 return next(iter(found.children()), found)
         return found
 
     def _recorded(self, name: str) -> psutil.Process | None:
+        """What was started under that name, running or dying, the wrapper where there is one."""
+        record = self._record(name)
+        return record.process() if record else None
+
+    def _record(self, name: str) -> Running | None:
         try:
-            return msgspec.json.decode(self._record(name).read_bytes(), type=Running).process()
+            return msgspec.json.decode(self._file(name).read_bytes(), type=Running)
         except FileNotFoundError:
             return None
 
@@ -145,7 +153,7 @@ class Processes:
         errors = [line for line in telling if line.startswith(("Error", "error", "E1", "F1", "panic:", "run.go"))]
         return (errors or telling or ["it wrote nothing"])[-1][:400]
 
-    def _record(self, name: str) -> Path:
+    def _file(self, name: str) -> Path:
         return self.layout.run / f"{name}.json"
 
 

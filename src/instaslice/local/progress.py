@@ -2,11 +2,11 @@
 
 import sys
 import time
-from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-Say = Callable[[str], None]
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
 
 
 class Progress(Protocol):
@@ -30,33 +30,22 @@ class Shown:
 
     def __init__(self, title: str) -> None:
         self.title = title
-        self._bar: object | None = None
+        self._bars: Bars | None = None
         self._next = 0.0
 
     def __enter__(self) -> "Shown":
         if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-            from rich.progress import Progress as Bars
-
-            self._bars = Bars(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                console=Console(stderr=True),
-            )
+            self._bars = _bars()
             self._bars.start()
-            self._task = self._bars.add_task(self.title, total=None)
-            self._bar = self._bars
+            self._bars.add_task(self.title, total=None)
         else:
             print(self.title, file=sys.stderr, flush=True)
             self._next = time.monotonic() + self.EVERY
         return self
 
     def step(self, done: int, total: int) -> None:
-        if self._bar is not None:
-            self._bars.update(self._task, completed=done, total=total)
+        if self._bars is not None:
+            self._bars.update(self._bars.task_ids[0], completed=done, total=total)
         elif time.monotonic() >= self._next:
             self._next = time.monotonic() + self.EVERY
             print(f"{self.title}: {done} of {total}", file=sys.stderr, flush=True)
@@ -64,5 +53,14 @@ class Shown:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._bar is not None:
+        if self._bars is not None:
             self._bars.stop()
+
+
+def _bars() -> "Bars":
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    return Bars(*columns, console=Console(stderr=True))

@@ -16,6 +16,9 @@ BUILD = "from instaslice.local.binaries import *; print(*locate(['host-local', '
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
+    # Go's own cache lies below XDG_CACHE_HOME too; an empty one would compile Go's library for every test.
+    go = subprocess.run([golang.find((1, 26)), "env", "GOCACHE"], capture_output=True, text=True, check=True)
+    monkeypatch.setenv("GOCACHE", go.stdout.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     return tmp_path / "instaslice" / components.platform() / components.CNI.directory
