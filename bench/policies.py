@@ -195,14 +195,14 @@ def main() -> None:
         for regime, number, scores in pool.map(run, tasks):
             results.add(regime, number, scores)
     print(
-        f"{GPUS} GPUs, {options.mixes} mixes, {options.seeds} job lists each, {VARIANTS_TRIED} tables tried in tuning"
+        f"{GPUS} GPUs, {options.mixes} mixes, {options.seeds} job lists each, {VARIANTS_TRIED} tables tried in tuning; "
+        f"took {time.monotonic() - started:.0f} s"
     )
     if options.only:
         for name in results.names(options.only):
             print(f"  {name:10}", *(f"{score:.4f}" for score in results.by_mix([options.only], name)))
     else:
         report(results)
-    print(f"took {time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":
