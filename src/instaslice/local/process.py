@@ -168,6 +168,7 @@ def _kill(processes: list[psutil.Process]) -> None:
 def _wait_gone(processes: list[psutil.Process]) -> None:
     deadline = time.monotonic() + 10
     while not all(map(_gone, processes)) and time.monotonic() < deadline:
+        # They are not our children: nobody tells us of their end.
         time.sleep(0.01)
 
 
