@@ -19,6 +19,9 @@ MIG_UUIDS = f"{GROUP}/mig-uuids"
 RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS)
 """Annotations that only we write: what they say is believed."""
 
+SLICE_READY = f"{GROUP}/SliceReady"
+"""Condition of a pod: whether its slices exist; its message says why not."""
+
 MANAGED = f"{GROUP}/managed"
 """Taint of the nodes whose GPUs are ours, where the administrator wants it."""
 OPT_OUT = f"{GROUP}/slicing"

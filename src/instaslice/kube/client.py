@@ -156,6 +156,13 @@ class Client:
         """JSON merge patch: null removes, lists are replaced whole."""
         return await self._patched(resource, key, body, "application/merge-patch+json", manager, subresource)
 
+    async def amend(
+        self, resource: Resource[T], key: Key, body: Body, *, manager: str = "", subresource: str = ""
+    ) -> T:
+        """Strategic merge patch: as merge, but lists that are maps (conditions) are merged by their key. For kinds that
+        Kubernetes itself defines; custom resources have no such patch."""
+        return await self._patched(resource, key, body, "application/strategic-merge-patch+json", manager, subresource)
+
     async def delete(self, resource: Resource[T], key: Key, *, uid: str = "", grace_seconds: int | None = None) -> None:
         """Ask for the object to go; it may still be there when this returns. With `uid`, Conflict if the name has been
         taken by another object since."""

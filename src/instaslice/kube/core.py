@@ -3,6 +3,8 @@
 Add a field when code reads it, not before: the price of a field is paid for every object in every cache.
 """
 
+from datetime import datetime
+
 import msgspec
 
 from instaslice.kube.meta import ObjectMeta, Part
@@ -31,6 +33,44 @@ class Resources(Part, frozen=True):
 class Container(Part, frozen=True):
     name: str
     resources: Resources = Resources()
+    restart_policy: str = ""
+
+    @property
+    def sidecar(self) -> bool:
+        """Of an init container: it keeps running beside the others."""
+        return self.restart_policy == "Always"
+
+
+class Toleration(Part, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class Requirement(Part, frozen=True):
+    """One line of a node selector term: a label or field, `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class NodeSelectorTerm(Part, frozen=True):
+    match_expressions: list[Requirement] | None = None
+    match_fields: list[Requirement] | None = None
+
+
+class NodeSelector(Part, frozen=True):
+    node_selector_terms: list[NodeSelectorTerm] | None = None
+
+
+class NodeAffinity(Part, frozen=True):
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Part, frozen=True):
+    node_affinity: NodeAffinity | None = None
 
 
 class PodSpec(Part, frozen=True):
@@ -39,16 +79,43 @@ class PodSpec(Part, frozen=True):
     init_containers: list[Container] | None = None
     scheduling_gates: list[SchedulingGate] | None = None
     node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+    priority: int = 0
+    overhead: dict[str, str | int] | None = None
+    # Requests of the pod as a whole, which count in place of its containers'.
+    resources: Resources | None = None
+
+
+class Condition(Part, frozen=True):
+    """A condition of a pod or a node."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_transition_time: datetime | None = None
 
 
 class PodStatus(Part, frozen=True):
     phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: list[Condition] | None = None
 
 
 class Pod(Part, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def ended(self) -> bool:
+        """Succeeded or failed: nothing of it runs any more, nor ever will."""
+        return self.status.phase in ("Succeeded", "Failed")
+
+    def condition(self, name: str) -> Condition | None:
+        return next((each for each in self.status.conditions or () if each.type == name), None)
 
 
 class Taint(Part, frozen=True):
@@ -65,12 +132,17 @@ class NodeSpec(Part, frozen=True):
 class NodeStatus(Part, frozen=True):
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    conditions: list[Condition] | None = None
 
 
 class Node(Part, frozen=True):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
 
 
 class LeaseSpec(Part, frozen=True):
