@@ -48,12 +48,13 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Three lists of one moment. `now` is when that was."""
+    """Three lists of one moment. `now` is when that was, `version` the resource version of all three."""
 
     pods: Sequence[Pod]
     nodes: Sequence[Node]
     instaslices: Sequence[Instaslice]
     now: datetime
+    version: str = ""
 
     @cached_property
     def pod_of(self) -> dict[str, Pod]:
@@ -125,6 +126,7 @@ async def look(client: Client, clock: Clock) -> World:
         nodes=await _at(client, NODES, version),
         instaslices=things,
         now=clock.now(),
+        version=version,
     )
 
 
