@@ -6,9 +6,10 @@ next one finds still to be done.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
+from typing import TypeVar
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.controller import patches
@@ -29,6 +30,8 @@ from instaslice.kube.watch import Reflector
 from instaslice.placement import NodeName, Policy
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
 
 MANAGER = "instaslice-controller"
 LAZY_SECONDS = 1.0
@@ -80,10 +83,10 @@ class Controller:
     async def run(self) -> None:
         """Until cancelled. Raises Deposed where another writes what only one may write: start anew then."""
         async with asyncio.TaskGroup() as group:
-            for resource, cache in ((NODES, self.nodes), (INSTASLICES, self.instaslices), (PODS, self.pods)):
-                group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
-            for cache in (self.nodes, self.instaslices, self.pods):
-                await cache.synced()
+            group.create_task(self._watch(NODES, self.nodes), name="watch nodes")
+            group.create_task(self._watch(INSTASLICES, self.instaslices), name="watch instaslices")
+            group.create_task(self._watch(PODS, self.pods), name="watch pods")
+            await asyncio.gather(self.nodes.synced(), self.instaslices.synced(), self.pods.synced())
             freeze_heap()
             # Nodes first, then what is promised on them, then the pods that it is promised to.
             self.nodes.on_change(self.dispatcher.node_changed)
@@ -127,12 +130,14 @@ class Controller:
         if self._timer is not None:
             self._timer.cancel()
         due = self.dispatcher.due
-        self._timer = None if due is None else self._clock.call_later(max(0.0, due - self._clock.monotonic()), self.wake)
+        self._timer = (
+            None if due is None else self._clock.call_later(max(0.0, due - self._clock.monotonic()), self.wake)
+        )
 
     # Work -----------------------------------------------------------------------------------------------------------
 
-    def _watch(self, resource: Resource[Object], cache: Cache[Object]) -> Awaitable[None]:
-        return Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng).run()
+    async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
+        await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng).run()
 
     def _instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         self._specs.seen(old, new)

@@ -34,7 +34,7 @@ FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Limits:
     """How long things may take, in seconds."""
 
@@ -382,13 +382,13 @@ class Dispatcher:
             if refusal := self.refusal(first.uid):
                 whole = refusal.short is Short.NODES
                 could = partial(self.could_admit, self.pods[first.uid], ask.amounts)
-                self.patience.keep(first.uid, ask.demand.wants, could, whole, now)
+                self.patience.keep(first.uid, [want.profile for want in ask.wants], could, whole, now)
         self._again = now + self.limits.patience if self.patience.kept is None else self.patience.kept.until
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
-        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_fit(name, amounts)
+        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
 
 
 def _why_gone(pod: Pod | None) -> str:

@@ -101,7 +101,7 @@ class Ledger:
     def promise(
         self, pod: PodRef, wants: Sequence[Wanted], plan: Plan, attempt: str, now: float, cpu: int = 0, memory: int = 0
     ) -> Promise:
-        """Hold a plan for a pod. `attempt` makes the ids of this try its own. Raises NotFree where the plan is stale."""
+        """Hold a plan for a pod. `attempt` makes the ids of this try its own. Raises NotFree where it is stale."""
         self.placer.commit(plan)
         promise = Promise(pod.uid, plan.node, now)
         book = self.books[plan.node]
@@ -193,7 +193,9 @@ class Ledger:
                 news.freed = True
             if gpu.health is Health.UNHEALTHY:
                 if "health" not in book.closed.get(uuid, ()):
-                    news.pods |= {each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid}
+                    news.pods |= {
+                        each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid
+                    }
                 self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True
@@ -213,19 +215,16 @@ class Ledger:
         self.fleet.remove_gpu(gpu)
         del book.gpus[gpu]
         book.closed.pop(gpu, None)
-        for id, slot in list(book.slots.items()):
+        for slot in list(book.slots.values()):
             if slot.allocation.gpu == gpu:
-                del book.slots[id]
+                del book.slots[slot.allocation.id]
                 news.pods.add(slot.allocation.pod.uid)
                 promise = self.promises.get(slot.allocation.pod.uid)
                 if promise is not None and slot in promise.slots:
                     del self.promises[promise.uid]
                     promise.become(State.DELETING, f"GPU {gpu} is gone")
-        for id, grant in list(book.strangers.items()):
-            if grant.gpu == gpu:
-                del book.strangers[id]
-        for grant in [each for each in book.aside if each.gpu == gpu]:
-            del book.aside[grant]
+        book.strangers = {name: grant for name, grant in book.strangers.items() if grant.gpu != gpu}
+        book.aside = {grant: why for grant, why in book.aside.items() if grant.gpu != gpu}
 
     def _adopt(self, book: Book, spec: Spec, now: float, news: News) -> None:
         for allocation in spec.allocations:
@@ -279,21 +278,20 @@ class Ledger:
         for gone in book.strangers.keys() - there.keys():
             self.fleet.give_back(book.strangers.pop(gone))
             news.freed = True
-        for id, made in there.items():
-            if id in book.strangers or GpuId(made.gpu) not in book.gpus:
+        for name, made in there.items():
+            if name in book.strangers or GpuId(made.gpu) not in book.gpus:
                 continue
             grant = Grant(book.name, GpuId(made.gpu), made.profile, made.start, made.size)
             try:
                 self.fleet.take(grant)
             except FleetError as error:
                 # We promised that place just now. The agent will refuse, and the pod is placed elsewhere.
-                log.warning("instaslice %s: slice %s lies where something was promised: %s", book.name, id, error)
+                log.warning("instaslice %s: slice %s lies where something was promised: %s", book.name, name, error)
                 continue
-            book.strangers[id] = grant
+            book.strangers[name] = grant
 
     def _model(self, geometry: ModelGeometry) -> Model:
         found = self._models.get(geometry)
         if found is None:
             found = self._models[geometry] = geometry.model()
         return found
-

@@ -33,7 +33,9 @@ class Patience:
         self.kept: Kept | None = None
         self._ledger = ledger
 
-    def keep(self, uid: str, wants: Sequence[str], eligible: Callable[[NodeName], bool], whole: bool, now: float) -> bool:
+    def keep(
+        self, uid: str, wants: Sequence[str], eligible: Callable[[NodeName], bool], whole: bool, now: float
+    ) -> bool:
         """Keep room for a pod; whether there is a place that could ever hold it. `eligible` says of a node whether it
         would admit the pod if it were empty, `whole` whether a node is kept and not one GPU."""
         self.drop()

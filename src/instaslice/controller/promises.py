@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState, State
 from instaslice.placement import GpuId, Grant, NodeName
 
@@ -34,12 +35,8 @@ class Slot:
             return None
         return self.made.reason or "the agent gave no reason"
 
-    def become(self, state: State, reason: str = "") -> bool:
-        """Enter a state; whether that is another one."""
-        if (self.allocation.state, self.allocation.reason) == (state, reason):
-            return False
-        self.allocation = msgspec.structs.replace(self.allocation, state=state, reason=reason)
-        return True
+    def become(self, state: State, reason: str = "") -> None:
+        self.allocation = msgspec.structs.replace(self.allocation, state=state, reason=words(reason))
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +60,6 @@ class Promise:
     def uuids(self) -> list[str]:
         return [slot.made.mig_uuid for slot in self.slots if slot.made is not None and slot.made.mig_uuid]
 
-    def become(self, state: State, reason: str = "") -> bool:
-        # A list, not a generator: each must enter the state, whatever the first one says.
-        return any([slot.become(state, reason) for slot in self.slots])
+    def become(self, state: State, reason: str = "") -> None:
+        for slot in self.slots:
+            slot.become(state, reason)

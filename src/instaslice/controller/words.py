@@ -8,7 +8,7 @@ from instaslice.controller.dispatcher import Ask, Dispatcher
 from instaslice.controller.promises import Promise
 from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Pod
-from instaslice.placement import NodeName, Short
+from instaslice.placement import GpuId, NodeName, Short
 
 MOST_NODES = 3
 """Reasons of nodes that a message names."""
@@ -66,14 +66,14 @@ def _running(dispatcher: Dispatcher, promise: Promise) -> Words:
     return Words(True, "SliceReady", f"{_listed(dispatcher, promise)} on node {promise.node}")
 
 
-def _gpus(promise: Promise) -> list[str]:
-    return list(dict.fromkeys(slot.allocation.gpu for slot in promise.slots))
+def _gpus(promise: Promise) -> list[GpuId]:
+    return list(dict.fromkeys(slot.grant.gpu for slot in promise.slots))
 
 
 def _listed(dispatcher: Dispatcher, promise: Promise) -> str:
     numbers = {gpu: index for index, gpu in enumerate(dispatcher.ledger.books[promise.node].gpus)}
     return ", ".join(
-        f"{slot.allocation.profile} at {slot.allocation.start} of GPU {numbers.get(slot.allocation.gpu, '?')}"
+        f"{slot.allocation.profile} at {slot.allocation.start} of GPU {numbers.get(slot.grant.gpu, '?')}"
         for slot in promise.slots
     )
 
