@@ -1,0 +1,75 @@
+"""What a pod asks of a node beside its slices, counted as kube-scheduler counts it.
+
+Pure. Follows `PodRequests` of k8s.io/component-helpers, which Kubernetes calls part of its API. Only requests count;
+the API server has filled in those that stand in limits alone.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from instaslice.api.names import GROUP
+from instaslice.kube.core import Container, Pod
+from instaslice.kube.quantities import counted, nano
+
+Amounts = Mapping[str, int]
+"""Resource → amount: `cpu` in milli-cores, everything else in whole units (bytes, devices, pods)."""
+
+OURS = f"{GROUP}/"
+POD_LEVEL = ("cpu", "memory")
+"""What a pod may ask for as a whole, and huge pages; anything else it asks for there does not count."""
+
+_Texts = Mapping[str, str | int]
+
+
+def effective(pod: Pod) -> Amounts:
+    """What the pod takes from the node it is bound to, itself (`pods: 1`) included.
+
+    Without our own resources, which the ledger counts, and without zeros, which fit even where a node is overcommitted.
+    """
+    spec = pod.spec
+    sums = _containers(spec.containers or (), spec.init_containers or ())
+    if spec.resources is not None:
+        for name, text in spec.resources.requests.items():
+            if name in POD_LEVEL or name.startswith("hugepages-"):
+                sums[name] = nano(text)
+    if spec.overhead:
+        _add(sums, spec.overhead)
+    amounts = {name: counted(name, total) for name, total in sums.items() if total and not name.startswith(OURS)}
+    amounts["pods"] = 1
+    return amounts
+
+
+def amounts(texts: _Texts) -> dict[str, int]:
+    """Quantities as the server writes them, of a node's allocatable for one, each in its unit."""
+    return {name: counted(name, nano(text)) for name, text in texts.items()}
+
+
+def _containers(containers: Iterable[Container], before: Iterable[Container]) -> dict[str, int]:
+    """In billionths: the most that is in use at any time from the first init container to the last container."""
+    sums: dict[str, int] = {}
+    for container in containers:
+        _add(sums, container.resources.requests)
+    # An init container runs beside the sidecars that stand before it, and beside nothing else.
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in before:
+        if container.sidecar:
+            _add(sums, container.resources.requests)
+            _add(sidecars, container.resources.requests)
+            _raise(peak, sidecars)
+        else:
+            beside = dict(sidecars)
+            _add(beside, container.resources.requests)
+            _raise(peak, beside)
+    _raise(sums, peak)
+    return sums
+
+
+def _add(sums: dict[str, int], texts: _Texts) -> None:
+    for name, text in texts.items():
+        sums[name] = sums.get(name, 0) + nano(text)
+
+
+def _raise(sums: dict[str, int], to: Mapping[str, int]) -> None:
+    for name, amount in to.items():
+        if amount > sums.get(name, 0):
+            sums[name] = amount

@@ -1,0 +1,53 @@
+"""What slices a pod holds at the same time, and for which containers.
+
+Pure. Reads the names that the webhook wrote; pods that ask for none want nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from instaslice.api import names
+from instaslice.geometry import ProfileName
+from instaslice.kube.core import Container, Pod
+
+
+class Wanted(NamedTuple):
+    """One slice, and the container that is the first to use it."""
+
+    container: str
+    profile: str
+
+
+def wanted(pod: Pod) -> tuple[Wanted, ...]:
+    """The slices that the pod needs, as the kubelet hands them out: containers and sidecars hold theirs together,
+    and an init container uses those that its successors get, plus what it needs beyond them."""
+    initial = pod.spec.init_containers or ()
+    together = [*(each for each in initial if each.sidecar), *(pod.spec.containers or ())]
+    found = [Wanted(each.name, profile) for each in together for profile in asked(each)]
+    have = Counter(each.profile for each in found)
+    beside: Counter[str] = Counter()  # held by the sidecars that are up when an init container starts
+    for each in initial:
+        needs = beside + Counter(asked(each))
+        for profile, more in sorted((needs - have).items()):
+            found += [Wanted(each.name, profile)] * more
+        have |= needs
+        if each.sidecar:
+            beside = needs
+    return tuple(found)
+
+
+def asked(container: Container) -> Iterator[str]:
+    """The profiles that a container asks for, each as often as it does, by name."""
+    for name, quantity in sorted(container.resources.limits.items()):
+        if name.startswith(names.RESOURCE):
+            yield from [str(ProfileName.parse(name))] * int(quantity)
+
+
+def gated(pod: Pod) -> bool:
+    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def held_by_others(pod: Pod) -> list[str]:
+    """The gates of the pod that are not ours."""
+    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE]

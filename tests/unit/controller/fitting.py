@@ -1,0 +1,44 @@
+"""Pods and nodes for the tests of what fits where, from the JSON that a user would write."""
+
+import msgspec
+
+from instaslice.kube.core import Node, Pod
+
+
+def container(name="main", *, sidecar=False, **requests):
+    """Requests by keyword, `_` for `-`; `sidecar` for an init container that keeps running."""
+    named = {key.replace("_", "-"): value for key, value in requests.items()}
+    return {"name": name, "resources": {"requests": named}, **({"restartPolicy": "Always"} if sidecar else {})}
+
+
+def pod(*containers, **spec):
+    made = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": list(containers), **spec}}
+    return msgspec.convert(made, Pod)
+
+
+def node(name="gpu-0", *, ready=True, labels=None, allocatable=None, **spec):
+    conditions = [
+        {"type": "MemoryPressure", "status": "False"},
+        {"type": "Ready", "status": "True" if ready else "Unknown"},
+    ]
+    made = {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": spec,
+        "status": {"allocatable": allocatable or {}, "conditions": conditions},
+    }
+    return msgspec.convert(made, Node)
+
+
+def affinity(*terms):
+    """Required node affinity: each term a list of (key, operator, *values); `metadata.name` is a field."""
+    return {
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [*map(_term, terms)]}}
+    }
+
+
+def _term(requirements):
+    made = {"matchExpressions": [], "matchFields": []}
+    for key, operator, *values in requirements:
+        kind = "matchFields" if key == "metadata.name" else "matchExpressions"
+        made[kind].append({"key": key, "operator": operator, **({"values": values} if values else {})})
+    return {kind: listed for kind, listed in made.items() if listed}
