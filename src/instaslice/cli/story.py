@@ -36,6 +36,8 @@ class Life:
     times: dict[str, float] = field(default_factory=dict)
     node: str = ""
     phase: str = ""
+    held: bool = False
+    """Slices of it were seen; when there are none any more, it has given them back."""
     waits: str = ""
     """Why it waits, in the controller's words; empty when it does not."""
 
@@ -72,14 +74,18 @@ class Story:
         life = self.lives.setdefault(key_of(pod), Life(key_of(pod)))
         life.node = pod.spec.node_name or life.node
         life.phase = pod.status.phase
-        reached = STATES.index(_reached(pod, _slices(pod, nodes), placed=CREATING in life.times))
+        slices = _slices(pod, nodes)
+        life.held = life.held or bool(slices)
+        reached = STATES.index(_reached(pod, slices, held=life.held))
         news: list[News] = []
         for state in STATES[: reached + 1]:
             if state not in life.times:
                 life.times[state] = at
                 news.append(News(life, state, at))
         told = pod.condition(names.SLICE_READY)
-        waits = told.message if told and told.status == "False" and life.state == GATED else ""
+        # `Creating` is no wait, only told by the pod before its node tells of it.
+        waiting = told is not None and told.status == "False" and told.reason != "Creating" and life.state == GATED
+        waits = told.message if told and waiting else ""
         said, life.waits = life.waits, waits
         if waits and waits != said:
             news.append(News(life, WAITS, at))
@@ -101,9 +107,9 @@ def _slices(pod: Pod, nodes: Iterable[Instaslice]) -> list[tuple[Allocation, Pre
     return found
 
 
-def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]], *, placed: bool) -> str:
+def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]], *, held: bool) -> str:
     if pod.ended:
-        return ENDED if slices or not placed else RELEASED
+        return ENDED if slices or not held else RELEASED
     if pod.status.phase == RUNNING:
         return RUNNING
     if not any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ()):

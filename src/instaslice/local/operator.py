@@ -9,6 +9,7 @@ import importlib.util
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -58,7 +59,8 @@ class Operator:
         port = self.plane.ports[WEBHOOK]
         flags = {
             WEBHOOK: ["webhook", "--host=127.0.0.1", f"--port={port}", "--serve-as=127.0.0.1"],
-            CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}"],
+            # There is one, so it always goes by the same name: after a kill it need not wait for its own Lease.
+            CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
             AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
         }
         return {
@@ -128,8 +130,14 @@ class Operator:
             ) from None
 
     async def _leads(self, objects: Objects) -> None:
+        """The Lease is held, and not by the word of a predecessor."""
+        process = self.processes.find(CONTROLLER)
+        born = process.create_time() if process else 0.0
+
         def missing(cache: Cache[Lease]) -> list[str]:
-            return [] if any(lease.spec.holder_identity for lease in cache) else [f"of {CONTROLLER}"]
+            renewed = [each.spec.renew_time for each in cache if each.spec.holder_identity == CONTROLLER]
+            fresh = any(at and datetime.fromisoformat(at).timestamp() >= born for at in renewed)
+            return [] if fresh else [f"of {CONTROLLER}"]
 
         await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
 
