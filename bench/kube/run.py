@@ -156,7 +156,7 @@ async def compare(cluster: Cluster) -> None:
 def main() -> None:
     cluster = Cluster("bench-kube")
     try:
-        cluster.up(Spec(nodes=0), Source())
+        cluster.up(Spec(nodes=0, bare=True), Source())
         # The API server alone: nobody else may change the pods or take CPU.
         for component in ("kube-controller-manager", "kube-scheduler", "kwok"):
             cluster.kill(component)

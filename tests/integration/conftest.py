@@ -53,9 +53,9 @@ def new_cluster(state_home):
 
 @pytest.fixture(scope="session")
 def cluster(state_home):
-    """The cluster that all tests share: two emulated nodes with two A100-40GB each."""
+    """The cluster that all tests share: two emulated nodes with two A100-40GB each, and nothing of ours in it."""
     shared = Cluster(f"t{os.getpid()}-shared")
-    shared.up(Spec(nodes=2, gpus=2), Source())
+    shared.up(Spec(nodes=2, gpus=2, bare=True), Source())
     yield shared
     shared.down()
 

@@ -5,6 +5,7 @@ bounds      how long a string and how large a number in our objects may be
 instaslice  the Instaslice object of a node: what is promised there (spec) and what is there (status)
 geometries  a GPU model as it stands in a status, and back
 summary     what `kubectl get instaslices` prints, from a status
+roles       what each of our processes may do, as RBAC rules
 schema      a struct as a structural schema
 crd         the definition of the Instaslice object, from its structs; `make generate` writes it into the chart
 """

@@ -1,25 +1,36 @@
-"""`instaslice demo`: the main job, shown on a cluster that comes and goes with it."""
+"""`instaslice demo`: the main job, shown on a cluster that comes and goes with it.
+
+Everything shown is what the API server says by its watches; the only times that are made up are how long the sample
+pods run.
+"""
 
 import asyncio
-import random
 import time
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
 
 import click
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
-from instaslice.api.names import GATE
-from instaslice.kube.cache import Cache
-from instaslice.kube.client import Client, JsonOp, Selector
-from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import PODS, Pod
+from instaslice.api import names
+from instaslice.cli import story
+from instaslice.cli.bars import bars, colours
+from instaslice.cli.scene import Scene
+from instaslice.cli.story import News, timetable
+from instaslice.kube.client import Client
+from instaslice.kube.core import PODS
+from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import Key
-from instaslice.kube.watch import Reflector
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Say, Spec
 from instaslice.local.errors import LocalError
 
-KEY = Key("default", "sample")
-PATIENCE = 60.0
+NAMESPACE: Final = "default"
+PATIENCE: Final = 90.0
 EXAMPLES = """\b
 Examples:
   instaslice demo           start a cluster, show it, remove it
@@ -27,23 +38,70 @@ Examples:
 """
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A pod of the demo: what it asks for, and how many seconds it runs."""
+
+    name: str
+    profile: str
+    seconds: int
+    count: int = 1
+
+    @property
+    def key(self) -> Key:
+        return Key(NAMESPACE, self.name)
+
+    @property
+    def asks(self) -> str:
+        return self.profile if self.count == 1 else f"{self.count} × {self.profile}"
+
+    def manifest(self) -> dict[str, Any]:
+        limits = {f"{names.NVIDIA_RESOURCE}{self.profile}": str(self.count)}
+        container = {"name": "main", "image": "none", "resources": {"limits": limits}}
+        annotations = {"local.gpu.das.com/run-for": f"{self.seconds}s"}
+        return {
+            "metadata": {"namespace": NAMESPACE, "name": self.name, "annotations": annotations},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+        }
+
+
+# A whole GPU goes to `train`, and a 4g to each of the three others, which outlast it: whatever the policy, no GPU is
+# whole for `whale` until `train` ends. The small ones fit beside the 4g and pass it.
+TRAIN: Final = Sample("train", "7g.40gb", 6)
+WHALE: Final = Sample("whale", "7g.40gb", 2)
+BEFORE: Final = (
+    TRAIN,
+    Sample("tune", "4g.20gb", 13),
+    Sample("distill", "4g.20gb", 12),
+    Sample("eval", "4g.20gb", 11),
+    Sample("serve", "3g.20gb", 7),
+)
+AFTER: Final = (Sample("embed", "2g.10gb", 6), Sample("notebooks", "1g.5gb", 5, count=2))
+ALL: Final = (*BEFORE, WHALE, *AFTER)
+TYPO: Final = Sample("typo", "3g.21gb", 1)
+
+ASKED: Final = {sample.key: sample.asks for sample in ALL}
+SHADES: Final = colours(ASKED)
+
+
 @click.command(epilog=EXAMPLES)
 @click.option("--keep", is_flag=True, help="Leave the cluster running.")
 def command(keep: bool) -> None:
-    """Start a real Kubernetes with an emulated GPU node and follow one gated pod to its end.
+    """Start a real Kubernetes with four emulated GPUs and InstaSlice on it, and follow some pods to their end.
 
-    The gate is what holds a pod until its slice exists. Here it is taken away by hand.
+    One asks for more than is free and waits until another ends; one has a typo. On a terminal the GPUs are bars that
+    change as the cluster does, otherwise each change is a line. The emulated GPUs take as long as real ones.
     """
     began = time.monotonic()
 
     def say(text: str) -> None:
-        click.echo(f"{time.monotonic() - began:6.1f} s  {text}")
+        click.echo(f"{time.monotonic() - began:6.2f} s  {text}")
 
     cluster = Cluster("demo")
     try:
-        cluster.up(Spec(nodes=1, gpus=2), Source(), say=say)
-        say("node gpu-0 is ready, with two emulated A100-40GB")
-        asyncio.run(_follow_a_pod(cluster, say))
+        cluster.up(Spec(nodes=2, gpus=2, latency="h200"), Source(), say=say)
+        say("two emulated nodes are ready, with two A100-40GB each")
+        asyncio.run(_show(cluster, say, began))
     finally:
         if not keep:
             cluster.down()
@@ -53,51 +111,80 @@ def command(keep: bool) -> None:
         say("the cluster is gone again")
 
 
-async def _follow_a_pod(cluster: Cluster, say: Say) -> None:
-    pods: Cache[Pod] = Cache()
-    changed = asyncio.Event()
-    pods.on_change(lambda _old, _new: changed.set())
+async def _show(cluster: Cluster, say: Say, began: float) -> None:
     async with await Client.connect(cluster.kubeconfig) as client:
-        selector = Selector(namespace=KEY.namespace)
-        watch = Reflector(client, PODS, pods, clock=SystemClock(), rng=random.Random(), selector=selector)
-        watching = asyncio.create_task(watch.run())
+        scene = Scene(client, NAMESPACE, lambda: time.monotonic() - began)
         try:
-            async with asyncio.timeout(PATIENCE):
-                await client.apply(PODS, _sample(), manager="instaslice-demo")
-                seen = ""
-                while seen != "Succeeded":
-                    await changed.wait()
-                    changed.clear()
-                    pod = pods.get(KEY)
-                    if pod is None:
-                        continue
-                    gated = any(gate.name == GATE for gate in pod.spec.scheduling_gates or ())
-                    now = "gated" if gated else pod.status.phase
-                    if now == seen:
-                        continue
-                    seen = now
-                    where = f" on {pod.spec.node_name}" if pod.spec.node_name else ""
-                    say(f"pod {KEY.name}: {seen}{where}")
-                    if gated:
-                        say("the gate is removed, by hand in this demo")
-                        await client.patch(PODS, KEY, [JsonOp(op="remove", path="/spec/schedulingGates")])
+            async with asyncio.timeout(PATIENCE), scene.watched():
+                with _shown(scene, say) as tell:
+                    await _play(client, scene, tell)
         except TimeoutError:
-            raise LocalError(f"pod {KEY} did not succeed within {PATIENCE:.0f} s; see {cluster.layout.logs}") from None
-        finally:
-            watching.cancel()
+            left = ", ".join(_left(scene))
+            raise LocalError(f"not over after {PATIENCE:.0f} s: {left}; see {cluster.layout.logs}") from None
+        waited = scene.story.between((TRAIN.key, story.ENDED), (WHALE.key, story.RUNNING))
+        say(f"{WHALE.name} ran {waited:.2f} s after {TRAIN.name} ended; all slices are free again")
 
 
-def _sample() -> dict[str, Any]:
-    """A pod that waits at the gate and then runs two seconds."""
-    return {
-        "metadata": {
-            "namespace": KEY.namespace,
-            "name": KEY.name,
-            "annotations": {"local.gpu.das.com/run-for": "2s"},
-        },
-        "spec": {
-            "restartPolicy": "Never",
-            "schedulingGates": [{"name": GATE}],
-            "containers": [{"name": "main", "image": "busybox:1.35"}],
-        },
-    }
+async def _play(client: Client, scene: Scene, tell: Say) -> None:
+    """The demo itself. The large pods come one by one, each when the one before has its place: always one story."""
+    for sample in BEFORE:
+        await client.create(PODS, sample.manifest())
+        await scene.until({sample.key}, story.CREATING)
+    await client.create(PODS, WHALE.manifest())
+    try:
+        await client.create(PODS, TYPO.manifest())
+    except KubeError as refused:
+        tell(f"pod {TYPO.name}: refused: {refused.message.partition('denied the request: ')[2] or refused.message}")
+    for sample in AFTER:
+        await client.create(PODS, sample.manifest())
+    await scene.until(ASKED, story.RELEASED)
+
+
+def _left(scene: Scene) -> Iterator[str]:
+    """The pods that are not at their end, in words."""
+    for key in ASKED:
+        life = scene.story.lives.get(key)
+        if life is None:
+            yield f"pod {key.name} is not there"
+        elif life.state != story.RELEASED:
+            yield f"pod {key.name} is {life.state}" + (f" ({life.waits})" if life.waits else "")
+
+
+@contextmanager
+def _shown(scene: Scene, say: Say) -> Iterator[Say]:
+    """Every change while inside: a picture on a terminal, otherwise a line. Yields what tells a line of its own."""
+    console = Console()
+    if console.is_terminal:
+        with _pictured(scene, console) as tell:
+            yield tell
+        return
+
+    def lines(news: list[News]) -> None:
+        for each in news:
+            asks = f", asks for {ASKED[each.life.key]}" if each.state == story.GATED else ""
+            click.echo(f"{each.at:6.2f} s  {each}{asks}")
+
+    scene.on_news = lines
+    yield say
+
+
+@contextmanager
+def _pictured(scene: Scene, console: Console) -> Iterator[Say]:
+    notes: list[Text] = []
+
+    def picture() -> Group:
+        lives = [scene.story.lives[key] for key in ASKED if key in scene.story.lives]
+        return Group(bars(scene.instaslices, SHADES), Text(), timetable(lives, ASKED, SHADES), Text(), *notes)
+
+    # Drawn when something changed, never by a clock.
+    with Live(picture(), console=console, auto_refresh=False) as live:
+
+        def draw() -> None:
+            live.update(picture(), refresh=True)
+
+        def tell(text: str) -> None:
+            notes.append(Text(text, style="red"))
+            draw()
+
+        scene.on_news = lambda _: draw()
+        yield tell

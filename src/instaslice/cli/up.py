@@ -7,7 +7,7 @@ import click
 
 from instaslice.cli.sourcing import source_options
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import LATENCIES, Cluster, Spec
 
 NEW = Spec()
 EXAMPLES = """\b
@@ -16,6 +16,7 @@ Examples:
   instaslice up --nodes 4 --gpus 8 --model H200    four nodes of eight
   instaslice up --real-node --nodes 0              a real kubelet with containerd (Linux, root)
   instaslice up second --port 6443                 another cluster beside the first
+  instaslice up --bare                             without InstaSlice
   instaslice up --download                         official binaries instead of a build
 """
 
@@ -27,25 +28,28 @@ Examples:
 @click.option("--model", help=f"What they are.  [default: {NEW.model}]")
 @click.option("--real-node", is_flag=True, default=None, help="Add a real kubelet with containerd on this machine.")
 @click.option("--kueue", is_flag=True, default=None, help="Add Kueue.")
+@click.option("--bare/--no-bare", default=None, help="Kubernetes alone, without InstaSlice.  [default: no-bare]")
+@click.option("--latency", type=click.Choice(LATENCIES), help=f"How long emulated GPUs take.  [default: {NEW.latency}]")
 @click.option("--port", default=0, metavar="PORT", help="Port of the API server; a free one if not given.")
 @click.option("--kubernetes", metavar="VERSION", help=f"Version of Kubernetes.  [default: {NEW.kubernetes}]")
 @source_options
-def command(name: str, port: int, source: Source, **spec: int | str | bool | None) -> None:
-    """Start a real Kubernetes on this machine: etcd, API server, scheduler, controller-manager, and emulated GPU nodes.
+def command(name: str, port: int, source: Source, **asked: int | str | bool | None) -> None:
+    """Start a real Kubernetes on this machine with emulated GPU nodes, and InstaSlice on it.
 
     The first time, its programs are built from pinned Go modules (about eight minutes on two cores) and kept. Repeat
     it at any time: what runs is left alone, what is missing is started, and what you do not name stays as it was.
     """
     began = time.monotonic()
     cluster = Cluster(name)
-    cluster.up(cluster.spec(**spec), source, port=port, say=lambda text: click.echo(text, err=True))
+    spec = cluster.spec(**asked)
+    cluster.up(spec, source, port=port, say=lambda text: click.echo(text, err=True))
     suffix = "" if name == "default" else f" {name}"
     click.echo(
         f"""Cluster {name!r} is up after {time.monotonic() - began:.1f} s. Next:
 
   export KUBECONFIG={cluster.kubeconfig}
   export PATH={Path(cluster.record().programs["kubectl"]).parent}:$PATH
-  kubectl get nodes
+  kubectl get {"nodes" if spec.bare else "nodes,instaslices"}
 
   instaslice status{suffix}
   instaslice down{suffix}"""

@@ -47,11 +47,13 @@ class Rooms:
         self._charges[uid] = node, amounts
         self._count(node, amounts, sign=1)
 
-    def discharge(self, uid: str) -> None:
-        """The pod is gone, ended, or promised nothing any more. Unknown is no news."""
+    def discharge(self, uid: str) -> bool:
+        """The pod is gone, ended, or promised nothing any more; whether it was charged anywhere."""
         before = self._charges.pop(uid, None)
-        if before is not None:
-            self._count(*before, sign=-1)
+        if before is None:
+            return False
+        self._count(*before, sign=-1)
+        return True
 
     def fits(self, node: str, amounts: Amounts) -> bool:
         """Whether the node is known and all of it is free. A resource that the node does not have is 0 free; of what is

@@ -6,7 +6,7 @@ most once every `REPEAT_SECONDS`: a pod that waits for an hour does not fill etc
 
 import logging
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +20,8 @@ from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
 
 REPEAT_SECONDS = 60.0
 MOST_REMEMBERED = 4096
@@ -140,7 +142,7 @@ class Recorder:
         self._memory.pop(said, None)
 
 
-def reference(resource: Resource[Object], thing: Object) -> ObjectReference:
+def reference(resource: Resource[T], thing: T) -> ObjectReference:
     """What an Event regards."""
     meta = thing.metadata
     return ObjectReference(

@@ -53,6 +53,13 @@ class Election:
         self._seen: Lease | None = None
         self._seen_at = clock.monotonic()
         self.is_leader = False
+        self._renewed = clock.monotonic()
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether we lead and nobody else can yet: false at once after a pause of this process, before the renewal
+        has noticed. For what must not be done twice."""
+        return self.is_leader and self._clock.monotonic() - self._renewed < self._timing.renew_deadline
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait to be the leader, then run `lead` until it ends; give the lease back on the way out, however that is.
@@ -60,7 +67,10 @@ class Election:
         Raises LeaseLost, after `lead` was cancelled, when the lease could not be renewed in time: let it end the
         process. What `lead` raises comes out as it is.
         """
-        while not await self._attempt():
+        while True:
+            self._renewed = self._clock.monotonic()
+            if await self._attempt():
+                break
             await self._clock.sleep(self._timing.retry * (1 + 0.2 * self._rng.random()))
         log.info("lease %s: %s leads", self._key, self._identity)
         self.is_leader = True
@@ -82,21 +92,20 @@ class Election:
             raise
 
     async def _renew(self) -> None:
-        renewed = self._clock.monotonic()
         while True:
             await self._clock.sleep(self._timing.retry)
-            left = renewed + self._timing.renew_deadline - self._clock.monotonic()
+            left = self._renewed + self._timing.renew_deadline - self._clock.monotonic()
             try:
                 # A request that hangs must not outlive the deadline either.
                 async with asyncio.timeout(max(left, 0)):
                     asked = self._clock.monotonic()
                     if await self._attempt():
-                        renewed = asked
+                        self._renewed = asked
                         continue
                     held = f"{self._seen.spec.holder_identity} holds it" if self._seen else "it cannot be read"
             except TimeoutError:
                 held = "the API server does not answer"
-            if self._clock.monotonic() - renewed >= self._timing.renew_deadline or self._taken():
+            if self._clock.monotonic() - self._renewed >= self._timing.renew_deadline or self._taken():
                 raise LeaseLost(f"renew lease {self._key}: not renewed in time by {self._identity} ({held})")
 
     async def _attempt(self) -> bool:

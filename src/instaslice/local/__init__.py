@@ -8,6 +8,7 @@ process      starting, finding again and ending the programs of a cluster
 plane        the command lines of etcd, the API server, the scheduler, the controller-manager, kwok
 objects      what is put into the API server: roles, and the emulated GPU nodes of `nodes`
 realnode     a real kubelet with containerd, in namespaces of its own; its `network` and `cgroups`
+operator     InstaSlice itself: webhook, controller, agent, as processes beside the control plane
 kueue        Kueue, as a process beside the control plane
 cluster      all of it together: up, down, status
 """

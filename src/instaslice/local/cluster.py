@@ -8,6 +8,7 @@ import asyncio
 import shutil
 import signal
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,15 +16,17 @@ import msgspec
 
 from instaslice.errors import BadInput
 from instaslice.geometry import models
-from instaslice.local import binaries, components, kueue, layout, nodes, ports, realnode
+from instaslice.local import binaries, components, kueue, layout, nodes, operator, ports, realnode
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
 from instaslice.local.network import Network
-from instaslice.local.objects import Objects
+from instaslice.local.objects import KWOK, Objects, takes_pods
+from instaslice.local.operator import Operator
 from instaslice.local.plane import PORTS, Plane
 from instaslice.local.process import Processes
 
 Say = Callable[[str], None]
+LATENCIES = ("none", "h200")
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +37,10 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     model: str = "A100-40GB"
     real_node: bool = False
     kueue: bool = False
+    bare: bool = False
+    """Kubernetes alone, without InstaSlice."""
+    latency: str = "none"
+    """How long the emulated GPUs take for their work; a name that `instaslice agent` knows."""
     kubernetes: str = components.KUBERNETES
 
     def __post_init__(self) -> None:
@@ -41,6 +48,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInput(f"--nodes {self.nodes}: between 0 and 5000")
         if not 1 <= self.gpus <= 16:
             raise BadInput(f"--gpus {self.gpus}: between 1 and 16 a node")
+        if self.latency not in LATENCIES:
+            raise BadInput(f"--latency {self.latency}: one of {', '.join(LATENCIES)}")
         models.named(self.model)
 
 
@@ -100,8 +109,8 @@ class Cluster:
         if spec.real_node:
             realnode.check(self.layout)
         with self.layout.locked():
-            if self.exists and (before := self.record().spec.kubernetes) != spec.kubernetes:
-                raise BadInput(f"cluster {self.name!r} runs Kubernetes {before}; `instaslice down {self.name}` first")
+            if self.exists:
+                self._refuse_changes(self.record().spec, spec)
             if port and not (self.exists and self.record().ports["kube-apiserver"] == port):
                 ports.require(port)
             wanted = binaries.needed(real_node=spec.real_node, kueue=spec.kueue)
@@ -109,6 +118,16 @@ class Cluster:
             with self._undone_on_failure():
                 self._write(spec, programs, port)
                 self._start(say)
+
+    def _refuse_changes(self, before: Spec, spec: Spec) -> None:
+        """What cannot become true while the cluster is there."""
+        if before.kubernetes != spec.kubernetes:
+            running = f"Kubernetes {before.kubernetes}"
+        elif spec.bare and not before.bare:
+            running = "InstaSlice, which pods may depend on"
+        else:
+            return
+        raise BadInput(f"cluster {self.name!r} runs {running}; `instaslice down {self.name}` first")
 
     @contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
@@ -138,21 +157,21 @@ class Cluster:
             scratch.replace(self.layout.record)
 
     def _ports(self, asked: int) -> dict[str, int]:
-        """Those of the record while something runs on them or nobody else took them, otherwise new ones."""
-        if self.exists and self.record().ports.keys() == set(PORTS):
-            old = self.record().ports
-            mine = any(self.processes.find(name) for name in self.processes.names())
-            if mine or all(ports.free(each) for each in old.values()):
-                if asked and mine and asked != old["kube-apiserver"]:
-                    raise BadInput(f"cluster {self.name!r} runs on port {old['kube-apiserver']}; end it to move it")
-                return {**old, "kube-apiserver": asked or old["kube-apiserver"]}
-        taken: set[int] = set()
+        """Those of the record while something runs on them or nobody else took them, and new ones for the rest."""
+        kept = self.record().ports if self.exists else {}
+        mine = any(self.processes.find(name) for name in self.processes.names())
+        if mine and asked and asked != kept["kube-apiserver"]:
+            raise BadInput(f"cluster {self.name!r} runs on port {kept['kube-apiserver']}; end it to move it")
+        if not mine and not all(ports.free(each) for each in kept.values()):
+            kept = {}
+        taken = {asked, *kept.values()}
         for other in every():
             # One that is being removed, or cannot be read, keeps nobody from starting.
             with suppress(LocalError):
                 taken.update(other.record().ports.values())
-        chosen = dict(zip(PORTS, ports.choose(len(PORTS), taken), strict=True))
-        return {**chosen, **({"kube-apiserver": asked} if asked else {})}
+        new = [name for name in PORTS if name not in kept]
+        chosen = dict(zip(new, ports.choose(len(new), taken), strict=True))
+        return {**kept, **chosen, **({"kube-apiserver": asked} if asked else {})}
 
     def _start(self, say: Say) -> None:
         record, plane = self.record(), self.plane()
@@ -174,8 +193,13 @@ class Cluster:
         """What has to be in the API server, kwok once it has a role there, and the nodes."""
         spec = self.record().spec
         async with Objects.connect(self.kubeconfig) as objects:
-            await objects.roles()
+            await objects.allow("kwok", KWOK)
             self.processes.start("kwok", kwok)
+            ours = self.operator()
+            if not spec.bare:
+                # Early: they take as long to start as the nodes take to become ready.
+                say("starting InstaSlice")
+                await ours.install(objects)
             if spec.real_node:
                 say("starting a real node")
                 await asyncio.to_thread(self.real_node().start, self.processes)
@@ -188,6 +212,12 @@ class Cluster:
             if spec.kueue:
                 say("starting Kueue")
                 await kueue.install(objects, self.plane(), self.processes)
+            if not spec.bare:
+                for name in ours.commands():
+                    await ours.ready(name, objects)
+
+    def operator(self) -> Operator:
+        return Operator(self.plane(), self.processes, self.record().spec.latency)
 
     def plane(self) -> Plane:
         record = self.record()
@@ -212,12 +242,23 @@ class Cluster:
         if component in (realnode.HOLDER, "containerd", "kubelet"):
             self.real_node().start(self.processes)
             return
+        if component in operator.ROLES:
+            # In a thread: callers that have an event loop of their own may call this too.
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, self._start_ours(component)).result()
+            return
         plane = self.plane()
         if component == kueue.NAME:
             kueue.start(plane, self.processes)
             return
         self.processes.start(component, plane.commands()[component])
         self.processes.wait(component, plane.ready(component))
+
+    async def _start_ours(self, component: str) -> None:
+        ours = self.operator()
+        ours.start(component)
+        async with Objects.connect(self.kubeconfig) as objects:
+            await ours.ready(component, objects)
 
     def pause(self, component: str) -> None:
         self._signal(component, signal.SIGSTOP)
@@ -258,7 +299,7 @@ class Cluster:
     async def count_ready(self) -> int:
         """How many nodes are ready, by the API server's word. Raises KubeError."""
         async with Objects.connect(self.kubeconfig) as objects:
-            return sum(node.ready for node in await objects.nodes())
+            return sum(map(takes_pods, await objects.nodes()))
 
 
 def every() -> list[Cluster]:

@@ -14,44 +14,20 @@ from typing import Any
 
 import yaml
 
-from instaslice.kube.cache import Cache
-from instaslice.kube.client import Selector
-from instaslice.kube.core import Bare
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.api.roles import Role, rule
+from instaslice.kube.core import NAMESPACES, Bare
 from instaslice.kube.resource import Resource
 from instaslice.local import system
 from instaslice.local.errors import NotAvailable
-from instaslice.local.objects import BINDINGS, RBAC, ROLES, Condition, Objects, rule
+from instaslice.local.objects import DEFINITIONS, Objects
 from instaslice.local.plane import Plane
 from instaslice.local.process import Processes
 
 NAME = "kueue"
 NAMESPACE = "kueue-system"
-ROLE = "instaslice:kueue"
 FRAMEWORKS = ("batch/job", "pod", "deployment", "statefulset")
 
 
-class DefinitionStatus(Part, frozen=True):
-    conditions: list[Condition] | None = None
-
-
-class Definition(Part, frozen=True):
-    """A custom resource definition, as far as one waits for it."""
-
-    metadata: ObjectMeta
-    status: DefinitionStatus = DefinitionStatus()
-
-    @property
-    def established(self) -> bool:
-        return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
-
-
-DEFINITIONS = Resource(
-    Definition, "CustomResourceDefinition", "customresourcedefinitions", group="apiextensions.k8s.io", namespaced=False
-)
-NAMESPACES = Resource(Bare, "Namespace", "namespaces", namespaced=False)
-OWN_ROLES = Resource(Bare, "Role", "roles", group=RBAC)
-OWN_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
 HOOKS = {
     kind: Resource(Bare, kind, f"{kind.lower()}s", group="admissionregistration.k8s.io", namespaced=False)
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -61,19 +37,14 @@ HOOKS = {
 async def install(objects: Objects, plane: Plane, processes: Processes) -> None:
     """Definitions, then the process, then the webhooks: no pod is ever sent to a webhook that nobody serves yet."""
     await objects.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    await _allow(objects, _documents(plane, "rbac/role.yaml"))
+    await objects.allow(NAME, _role(_documents(plane, "rbac/role.yaml")), namespace=NAMESPACE)
     definitions = _documents(plane, "crd/bases")
     patched = str(_documents(plane, "crd/kustomization.yaml")[0]["patches"])
     for document in definitions:
         # Kueue converts the kinds whose patch its own kustomization names; the others mean the same in all versions.
         converted = f"webhook_in_{document['spec']['names']['plural']}.yaml" in patched
         await objects.apply(DEFINITIONS, _with_conversion(document, plane) if converted else document)
-    wanted = {document["metadata"]["name"] for document in definitions}
-
-    def missing(cache: Cache[Definition]) -> list[str]:
-        return sorted(wanted - {each.metadata.name for each in cache if each.established})
-
-    await objects.until("not established: definition", DEFINITIONS, Selector(), missing)
+    await objects.defined(document["metadata"]["name"] for document in definitions)
     start(plane, processes)
     for document in _documents(plane, "webhook/manifests.yaml"):
         hooks = [_on_loopback(hook, plane) for hook in document["webhooks"]]
@@ -81,16 +52,10 @@ async def install(objects: Objects, plane: Plane, processes: Processes) -> None:
         await objects.apply(HOOKS[document["kind"]], named)
 
 
-async def _allow(objects: Objects, documents: list[dict[str, Any]]) -> None:
+def _role(documents: list[dict[str, Any]]) -> Role:
     """Kueue's own role for the cluster, and what it reads in its own namespace."""
     rules = [given for each in documents if each["kind"] == "ClusterRole" for given in each["rules"]]
-    user = {"kind": "User", "apiGroup": RBAC, "name": ROLE}
-    inside = {"name": ROLE, "namespace": NAMESPACE}
-    await objects.apply(ROLES, {"metadata": {"name": ROLE}, "rules": rules})
-    await objects.apply(OWN_ROLES, {"metadata": inside, "rules": [rule("", "secrets", "get list watch update")]})
-    for bindings, kind, metadata in ((BINDINGS, "ClusterRole", {"name": ROLE}), (OWN_BINDINGS, "Role", inside)):
-        role = {"apiGroup": RBAC, "kind": kind, "name": ROLE}
-        await objects.apply(bindings, {"metadata": metadata, "subjects": [user], "roleRef": role})
+    return Role(cluster=rules, own=[rule("", "secrets", "get list watch update")])
 
 
 def start(plane: Plane, processes: Processes) -> None:

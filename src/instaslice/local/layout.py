@@ -76,6 +76,11 @@ class Layout:
         return self.root / "etcd"
 
     @property
+    def gpus(self) -> Path:
+        """The emulated GPUs, as their agent left them."""
+        return self.root / "gpus"
+
+    @property
     def node(self) -> Path:
         """Everything of the real kubelet and its containerd."""
         return self.root / "node"

@@ -7,11 +7,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from instaslice.api import names, roles
+from instaslice.api.roles import RBAC, Role, rule
 from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import Bare
+from instaslice.kube.core import NODES, Bare, Condition, Node
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key, Object, ObjectMeta, Part
 from instaslice.kube.resource import Resource
@@ -29,55 +31,44 @@ AT_ONCE = 20
 """Nodes that are created side by side."""
 
 
-class Condition(Part, frozen=True):
-    type: str
-    status: str
-
-
-class Taint(Part, frozen=True):
-    key: str
-
-
-class NodeSpec(Part, frozen=True):
-    taints: list[Taint] | None = None
-
-
-class NodeStatus(Part, frozen=True):
+class DefinitionStatus(Part, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class Node(Part, frozen=True):
-    """A node, as far as one waits for it."""
+class Definition(Part, frozen=True):
+    """A custom resource definition, as far as one waits for it."""
 
     metadata: ObjectMeta
-    spec: NodeSpec = NodeSpec()
-    status: NodeStatus = NodeStatus()
+    status: DefinitionStatus = DefinitionStatus()
 
     @property
-    def ready(self) -> bool:
-        """Ready, and the controller-manager has taken note: pods can be scheduled."""
-        ready = any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
-        return ready and not any(each.key.startswith("node.kubernetes.io/") for each in self.spec.taints or ())
+    def established(self) -> bool:
+        return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
 
 
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
-NODES = Resource(Node, "Node", "nodes", namespaced=False)
-RBAC = "rbac.authorization.k8s.io"
+DEFINITIONS = Resource(
+    Definition, "CustomResourceDefinition", "customresourcedefinitions", group="apiextensions.k8s.io", namespaced=False
+)
 ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=False)
 BINDINGS = Resource(Bare, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
+OWN_ROLES = Resource(Bare, "Role", "roles", group=RBAC)
+OWN_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
+GRANTS = {each.kind: each for each in (ROLES, BINDINGS, OWN_ROLES, OWN_BINDINGS)}
+
+KWOK = Role(
+    cluster=(
+        rule("", "nodes pods", "get list watch patch update delete"),
+        rule("", "nodes/status pods/status", "patch update"),
+        rule("", "events", "create patch update"),
+        rule("coordination.k8s.io", "leases", "get list watch create patch update"),
+    )
+)
 
 
-def rule(group: str, resources: str, verbs: str) -> dict[str, list[str]]:
-    """One rule of a role; resources and verbs are words with spaces between them."""
-    return {"apiGroups": [group], "resources": resources.split(), "verbs": verbs.split()}
-
-
-KWOK_RULES = [
-    rule("", "nodes pods", "get list watch patch update delete"),
-    rule("", "nodes/status pods/status", "patch update"),
-    rule("", "events", "create patch update"),
-    rule("coordination.k8s.io", "leases", "get list watch create patch update"),
-]
+def takes_pods(node: Node) -> bool:
+    """Ready, and the controller-manager has taken note."""
+    return node.ready and not any(each.key.startswith("node.kubernetes.io/") for each in node.spec.taints or ())
 
 
 class Objects:
@@ -93,13 +84,21 @@ class Objects:
         async with await Client.connect(kubeconfig, rate=2000, burst=2000) as client:
             yield cls(client)
 
-    async def roles(self) -> None:
-        """Let kwok do what it does, and no more."""
-        name, user = "instaslice:kwok", CLIENTS["kwok"][0]
+    async def allow(self, client: str, role: Role, *, namespace: str = names.NAMESPACE) -> None:
+        """Let the user of one of our CLIENTS do this and no more; the roles are named after the user."""
+        user = CLIENTS[client][0]
         subject = {"kind": "User", "apiGroup": RBAC, "name": user}
-        role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": name}
-        await self.apply(ROLES, {"metadata": {"name": name}, "rules": KWOK_RULES})
-        await self.apply(BINDINGS, {"metadata": {"name": name}, "subjects": [subject], "roleRef": role})
+        for document in roles.documents(user, role, subject, namespace=namespace):
+            await self.apply(GRANTS[document["kind"]], document)
+
+    async def defined(self, wanted: Iterable[str]) -> None:
+        """Return once objects of these definitions can be made."""
+        expected = set(wanted)
+
+        def missing(cache: Cache[Definition]) -> list[str]:
+            return sorted(expected - {each.metadata.name for each in cache if each.established})
+
+        await self.until("not established: definition", DEFINITIONS, Selector(), missing)
 
     async def nodes(self, labels: str = "") -> list[Node]:
         return await self.client.list(NODES, Selector(labels=labels))
@@ -121,12 +120,12 @@ class Objects:
             for node in wanted:
                 group.create_task(make(node))
 
-    async def nodes_ready(self, names: Iterable[str]) -> None:
+    async def nodes_ready(self, expected: Iterable[str]) -> None:
         """Return once every node named is ready. Raises NotStarted with those that are not."""
-        wanted = set(names)
+        wanted = set(expected)
 
         def missing(cache: Cache[Node]) -> list[str]:
-            return sorted(wanted - {each.metadata.name for each in cache if each.ready})
+            return sorted(wanted - {each.metadata.name for each in cache if takes_pods(each)})
 
         await self.until("not ready: node", NODES, Selector(), missing)
 

@@ -24,6 +24,7 @@ PORTS = (
     "kubelet",
     "kueue",
     "kueue-health",
+    "instaslice-webhook",
 )
 """What a cluster reserves a port for, whether it has that part or not: one that is added later finds its port."""
 
@@ -33,6 +34,9 @@ CLIENTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "kube-controller-manager": ("system:kube-controller-manager", ()),
     "kwok": ("instaslice:kwok", ()),
     "kueue": ("instaslice:kueue", ()),
+    "instaslice-webhook": ("instaslice:webhook", ()),
+    "instaslice-controller": ("instaslice:controller", ()),
+    "instaslice-agent": ("instaslice:agent", ()),
 }
 """Certificate → the user and groups that RBAC sees."""
 

@@ -28,10 +28,12 @@ def choose(count: int, taken: Iterable[int]) -> list[int]:
     random.shuffle(candidates)
     chosen: list[int] = []
     for port in candidates:
+        if len(chosen) == count:
+            break
         if free(port):
             chosen.append(port)
-        if len(chosen) == count:
-            return chosen
+    if len(chosen) == count:
+        return chosen
     raise LocalError(f"no {count} free ports on 127.0.0.1 between {RANGE.start} and {RANGE.stop}; end other clusters")
 
 

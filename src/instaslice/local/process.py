@@ -101,6 +101,16 @@ class Processes:
         except FileNotFoundError:
             return None
 
+    def argv(self, name: str) -> list[str] | None:
+        """The command line that the component was last started with; None where it never was."""
+        record = self._record(name)
+        return record.argv if record else None
+
+    def require(self, name: str) -> None:
+        """Raises NotStarted, with the end of its log, where the component does not run."""
+        if self.find(name) is None:
+            raise NotStarted(f"{name} ended while starting: {self.last_words(name)} (log: {self.log(name)})")
+
     def names(self) -> list[str]:
         return sorted(entry.stem for entry in self.layout.run.glob("[!.]*.json"))
 
@@ -131,8 +141,7 @@ class Processes:
         """Until `ready()`. Raises NotStarted with the end of the log when the component ends or takes too long."""
         deadline = time.monotonic() + seconds
         while not ready():
-            if self.find(name) is None:
-                raise NotStarted(f"{name} ended while starting: {self.last_words(name)} (log: {self.log(name)})")
+            self.require(name)
             if time.monotonic() > deadline:
                 raise NotStarted(
                     f"{name} is not ready after {seconds:.0f} s: {self.last_words(name)} (log: {self.log(name)})"

@@ -46,9 +46,10 @@ def in_service(namespace: str = names.NAMESPACE, service: str = names.WEBHOOK, *
     return {"service": {"namespace": namespace, "name": service, "port": port, "path": PATH}}
 
 
-def at_address(host: str, port: int, trusted: str) -> Document:
-    """The clientConfig of a webhook that is a process beside the API server."""
-    return {"url": f"https://{host}:{port}{PATH}", "caBundle": bundle(trusted)}
+def at_address(host: str, port: int, trusted: str = "") -> Document:
+    """The clientConfig of a webhook that is a process beside the API server. Without `trusted` it leaves the caBundle
+    to the webhook, which fills it in: applied again, it takes nothing away."""
+    return {"url": f"https://{host}:{port}{PATH}", **({"caBundle": bundle(trusted)} if trusted else {})}
 
 
 def bundle(trusted: str) -> str:
@@ -102,16 +103,3 @@ def configuration(
         "metadata": {"name": name},
         "webhooks": [hook],
     }
-
-
-def cluster_rules(configuration: str = names.WEBHOOK) -> list[Document]:
-    """What the webhook's account may do in the cluster, as rules of a ClusterRole: keep its own caBundle true."""
-    resource = {"apiGroups": [GROUP], "resources": [CONFIGURATIONS.plural]}
-    return [{**resource, "resourceNames": [configuration], "verbs": ["get", "patch"]}]
-
-
-def own_rules(secret: str = names.WEBHOOK) -> list[Document]:
-    """What it may do in its own namespace, as rules of a Role: keep its certificates in one Secret."""
-    resource = {"apiGroups": [""], "resources": ["secrets"]}
-    # A create cannot be bound to a name.
-    return [{**resource, "resourceNames": [secret], "verbs": ["get", "patch"]}, {**resource, "verbs": ["create"]}]

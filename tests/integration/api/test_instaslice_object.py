@@ -31,8 +31,7 @@ from instaslice.geometry import models
 from instaslice.kube.client import Selector
 from instaslice.kube.errors import Conflict, Invalid
 from instaslice.kube.meta import Key, ObjectMeta
-from instaslice.local.kueue import DEFINITIONS
-from instaslice.local.objects import Objects
+from instaslice.local.objects import DEFINITIONS, Objects
 
 A100 = models.named("A100-40GB")
 

@@ -22,7 +22,7 @@ def kueue(kind: str, plural: str, namespaced: bool = False) -> Resource[Bare]:
 @pytest.fixture
 def queued(new_cluster):
     cluster = new_cluster("kueue")
-    cluster.up(Spec(nodes=1, kueue=True), Source())
+    cluster.up(Spec(nodes=1, kueue=True, bare=True), Source())
     return cluster
 
 

@@ -10,14 +10,15 @@ from machine import kill_everything, processes_of, snapshot
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NAMESPACES, NODES, Namespace
 from instaslice.kube.meta import ObjectMeta
-from instaslice.local import nodes
+from instaslice.local import nodes, operator
 
 PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
+OURS = tuple(operator.available())
 
 
 def up(cluster, **spec) -> None:
     """In a process of its own, as a user does it: the processes of a cluster are not ours to wait for."""
-    words = [word for key, value in spec.items() for word in (f"--{key}", str(value))]
+    words = [f"--{key}" if value is True else f"--{key}={value}" for key, value in spec.items()]
     done = subprocess.run(
         [sys.executable, "-m", "instaslice.cli", "up", cluster.name, *words],
         capture_output=True,
@@ -48,17 +49,17 @@ async def test_up_after_everything_was_killed_has_everything_again(new_cluster):
 async def test_up_again_changes_the_number_of_nodes_and_restarts_nothing(new_cluster):
     cluster = new_cluster("grown")
     up(cluster, nodes=1)
-    before = {name: cluster.processes.find(name).pid for name in PLANE}
+    before = {name: cluster.processes.find(name).pid for name in (*PLANE, *OURS)}
     up(cluster, nodes=3)
     assert await names(cluster, NODES, nodes.EMULATED) == {"gpu-0", "gpu-1", "gpu-2"}
     up(cluster, nodes=0)
     assert await names(cluster, NODES) == set()
-    assert {name: cluster.processes.find(name).pid for name in PLANE} == before
+    assert {name: cluster.processes.find(name).pid for name in (*PLANE, *OURS)} == before
 
 
 async def test_two_clusters_live_side_by_side(cluster, new_cluster):
     other = new_cluster("other")
-    up(other, nodes=1)
+    up(other, nodes=1, bare=True)
     async with await Client.connect(other.kubeconfig) as client:
         await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name="only-there")))
     assert "only-there" not in await names(cluster, NAMESPACES)
@@ -81,7 +82,7 @@ async def test_down_leaves_nothing(new_cluster, killed):
     assert not cluster.down()
 
 
-@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok"])
+@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok", *OURS])
 async def test_up_killed_on_the_way_is_finished_by_the_next(new_cluster, after):
     """SIGKILL at the moment a component has been started; then down leaves nothing, or up makes it whole."""
     cluster = new_cluster("cut")
@@ -99,4 +100,4 @@ async def test_up_killed_on_the_way_is_finished_by_the_next(new_cluster, after):
         assert processes_of(cluster.layout.root) == []
     up(cluster, nodes=1)
     assert all(cluster.components().values())
-    assert set(cluster.components()) == set(PLANE)
+    assert set(cluster.components()) == {*PLANE, *OURS}

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="a real node needs Linux and root on this machine"
 )
 
-REAL = Spec(nodes=0, real_node=True)
+REAL = Spec(nodes=0, real_node=True, bare=True)
 
 
 @pytest.fixture

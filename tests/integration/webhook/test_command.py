@@ -8,7 +8,7 @@ import sys
 import workloads
 from workloads import SLICE, pod
 
-from instaslice.api import names
+from instaslice.api import names, roles
 from instaslice.kube.errors import ServerError
 from instaslice.kube.meta import Key
 from instaslice.webhook import manifests
@@ -33,11 +33,11 @@ async def running(*flags):
 async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, kubeconfig, namespace):
     name = f"webhook-{namespace}"
     # As the account that the chart will make: with what the manifests allow it and no more.
-    allowed = {"rules": manifests.own_rules("tls"), "cluster_rules": manifests.cluster_rules(name)}
-    _, account = await kubeconfig("webhook", **allowed)
+    allowed = roles.webhook(configuration=name, secret="tls")
+    _, account = await kubeconfig("webhook", allowed.own, cluster_rules=allowed.cluster)
     flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--serve-as", "127.0.0.1"]
     async with running(*flags, "--configuration", name) as (process, port):
-        address = manifests.at_address("127.0.0.1", port, "")
+        address = manifests.at_address("127.0.0.1", port)
         await client.create(CONFIGURATIONS, manifests.configuration(address, name=name, namespaces=[namespace]))
         try:
             made = await _gated(client, namespace)

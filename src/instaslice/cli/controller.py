@@ -1,0 +1,119 @@
+"""`instaslice controller`: finds room for waiting pods, has their slices made, lets them go. One of several leads."""
+
+import asyncio
+import logging
+import os
+import random
+import signal
+import socket
+from pathlib import Path
+
+import click
+
+from instaslice.api import names
+from instaslice.controller.controller import Controller, Settings
+from instaslice.controller.dispatcher import Limits
+from instaslice.controller.errors import Deposed
+from instaslice.kube.cache import freeze_heap
+from instaslice.kube.client import Client
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import LeaseLost
+from instaslice.kube.lease import Election
+from instaslice.kube.meta import Key
+from instaslice.placement import policies
+
+log = logging.getLogger(__name__)
+
+LEASE = "instaslice-controller"
+EXAMPLES = """\b
+Examples:
+  instaslice controller                            in a cluster, as one of two replicas
+  instaslice controller --kubeconfig ~/.kube/config
+  instaslice controller --policy first-fit --patience 60
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--namespace", default=names.NAMESPACE, show_default=True, help="Where the Lease is.")
+@click.option("--identity", help="Unique among the replicas.  [default: host name and process]")
+@click.option(
+    "--policy", type=click.Choice(policies.names()), default=policies.DEFAULT, show_default=True, help="Who goes where."
+)
+@click.option(
+    "--patience",
+    type=click.FloatRange(0),
+    default=Limits.patience,
+    show_default=True,
+    help="Seconds that the first in line lets smaller pods pass; then room is kept for it.",
+)
+@click.option(
+    "--create-timeout",
+    type=click.FloatRange(1),
+    default=Limits.create,
+    show_default=True,
+    help="Seconds after which a node whose agent does not answer is left alone.",
+)
+@click.option(
+    "--bind-timeout",
+    type=click.FloatRange(1),
+    default=Limits.bind,
+    show_default=True,
+    help="Seconds after which a pod with slices that nobody binds fails and gives them back.",
+)
+@click.option(
+    "--node-timeout",
+    type=click.FloatRange(1),
+    default=Limits.node,
+    show_default=True,
+    help="Seconds after which a node that is not ready is given up.",
+)
+@click.option("--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, at most.")
+def command(
+    kubeconfig: Path | None,
+    namespace: str,
+    identity: str | None,
+    policy: str,
+    patience: float,
+    create_timeout: float,
+    bind_timeout: float,
+    node_timeout: float,
+    rate: float,
+) -> None:
+    """Place the pods that wait for slices, and take slices back when their pods are gone."""
+    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
+    limits = Limits(patience=patience, create=create_timeout, bind=bind_timeout, node=node_timeout)
+    who = identity or f"{socket.gethostname()}-{os.getpid()}"
+    clock, rng = SystemClock(), random.Random()
+
+    async def lead_once(client: Client) -> None:
+        election = Election(client, Key(namespace, LEASE), identity=who, clock=clock, rng=rng)
+        controller = Controller(
+            client,
+            policies.named(policy),
+            clock=clock,
+            rng=rng,
+            settings=Settings(limits, who),
+            leads=lambda: election.is_fresh,
+        )
+        await election.run(controller.run)
+
+    async def run() -> None:
+        freeze_heap()
+        async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(rate)) as client:
+            leading = asyncio.current_task()
+            assert leading is not None
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
+            while True:
+                try:
+                    await lead_once(client)
+                except* (Deposed, LeaseLost) as ended:
+                    # Nothing of what was known may be trusted any more: all of it is built anew.
+                    for error in ended.exceptions:
+                        log.warning("%s", error)
+
+    try:
+        asyncio.run(run())
+    except asyncio.CancelledError:
+        log.info("ended")

@@ -1,0 +1,33 @@
+"""What is to be looked at later: deadlines without a timer each, in one heap that its owner runs.
+
+A deadline that is no longer of interest is not taken out; what it calls looks at what is and finds nothing to do.
+"""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+
+Call = Callable[[float], None]
+
+
+class Agenda:
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Call]] = []
+        self._number = 0
+
+    def at(self, due: float, call: Call) -> None:
+        """Call it, with the time, at the first `run` from then on."""
+        self._number += 1
+        heappush(self._heap, (due, self._number, call))
+
+    @property
+    def next(self) -> float | None:
+        """When the next is due."""
+        return self._heap[0][0] if self._heap else None
+
+    def run(self, now: float) -> None:
+        """Everything that is due. What is put in meanwhile waits for the next run, so this ends."""
+        due = []
+        while self._heap and self._heap[0][0] <= now:
+            due.append(heappop(self._heap)[2])
+        for call in due:
+            call(now)

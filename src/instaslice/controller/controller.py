@@ -1,0 +1,197 @@
+"""Carries out what the dispatcher decides: watches, writes, and says why. One leader runs it.
+
+Crash-only. Everything it knows comes from the API server at start; what it was about to do when it was killed, the
+next one finds still to be done.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeVar
+
+from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.controller import patches
+from instaslice.controller.dispatcher import Dispatcher, Limits
+from instaslice.controller.specs import Specs
+from instaslice.controller.teller import Teller
+from instaslice.controller.wants import gated
+from instaslice.controller.words import Words
+from instaslice.kube.cache import Cache, freeze_heap
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock, Timer
+from instaslice.kube.core import NODES, PODS, Node, Pod
+from instaslice.kube.errors import Conflict, Invalid, NotFound
+from instaslice.kube.meta import Object, key_of
+from instaslice.kube.queue import Queue
+from instaslice.kube.resource import Resource
+from instaslice.kube.watch import Reflector
+from instaslice.placement import NodeName, Policy
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Object)
+
+MANAGER = "instaslice-controller"
+LAZY_SECONDS = 1.0
+"""How long a write may wait for company that nobody waits for."""
+UNGATES_AT_ONCE = 16
+WRITES_AT_ONCE = 8
+QUIET_SECONDS = 5.0
+"""Without arrivals: a time to think about what arrived."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    limits: Limits = field(default_factory=Limits)
+    instance: str = "instaslice-controller"
+    """Who says what Events say."""
+
+
+class Controller:
+    """`run` it while leading. `leads` is asked before a pod is let go."""
+
+    def __init__(
+        self,
+        client: Client,
+        policy: Policy,
+        *,
+        clock: Clock,
+        rng: Random,
+        settings: Settings,
+        leads: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._client = client
+        self._policy = policy
+        self._clock = clock
+        self._rng = rng
+        self._leads = leads
+        self.pods: Cache[Pod] = Cache()
+        self.nodes: Cache[Node] = Cache()
+        self.instaslices: Cache[Instaslice] = Cache()
+        self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
+        self._specs = Specs(client, self.dispatcher.ledger, MANAGER)
+        self._writes: Queue[NodeName] = Queue(clock=clock)
+        self._ungates: Queue[str] = Queue(clock=clock)
+        self._failures: Queue[str] = Queue(clock=clock)
+        self._why_failed: dict[str, str] = {}
+        self._teller = Teller(client, self.dispatcher, self._busy, clock=clock, instance=settings.instance)
+        self._awake = False
+        self._timer: Timer | None = None
+
+    async def run(self) -> None:
+        """Until cancelled. Raises Deposed where another writes what only one may write: start anew then."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch(NODES, self.nodes), name="watch nodes")
+            group.create_task(self._watch(INSTASLICES, self.instaslices), name="watch instaslices")
+            group.create_task(self._watch(PODS, self.pods), name="watch pods")
+            await asyncio.gather(self.nodes.synced(), self.instaslices.synced(), self.pods.synced())
+            freeze_heap()
+            # Nodes first, then what is promised on them, then the pods that it is promised to.
+            self.nodes.on_change(self.dispatcher.node_changed)
+            self.instaslices.on_change(self._instaslice_changed)
+            self.pods.on_change(self.dispatcher.pod_changed)
+            self.dispatcher.resume()
+            log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
+            group.create_task(self._writes.work(self._write, workers=WRITES_AT_ONCE), name="write specs")
+            group.create_task(self._ungates.work(self._ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
+            group.create_task(self._failures.work(self._fail), name="fail pods")
+            group.create_task(self._teller.run(), name="tell")
+            group.create_task(self._learn(), name="learn")
+
+    # Orders of the dispatcher ---------------------------------------------------------------------------------------
+
+    def write(self, node: NodeName, *, soon: bool) -> None:
+        if soon:
+            self._writes.add(node)
+        else:
+            self._writes.add_after(node, LAZY_SECONDS)
+
+    def ungate(self, uid: str) -> None:
+        self._ungates.add(uid)
+
+    def fail(self, uid: str, reason: str) -> None:
+        self._why_failed[uid] = reason
+        self._failures.add(uid)
+
+    def tell(self, uid: str) -> None:
+        self._teller.tell(uid)
+
+    def wake(self) -> None:
+        # Once for all that one chunk of a watch brings.
+        if not self._awake:
+            self._awake = True
+            asyncio.get_running_loop().call_soon(self._decide)
+
+    def _decide(self) -> None:
+        self._awake = False
+        self.dispatcher.decide()
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self.dispatcher.due
+        self._timer = (
+            None if due is None else self._clock.call_later(max(0.0, due - self._clock.monotonic()), self.wake)
+        )
+
+    # Work -----------------------------------------------------------------------------------------------------------
+
+    async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
+        await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng).run()
+
+    def _instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        self._specs.seen(old, new)
+        self.dispatcher.instaslice_changed(old, new)
+
+    async def _write(self, node: NodeName) -> None:
+        await self._specs.write(node)
+
+    def _busy(self) -> bool:
+        """Whether a pod waits for a write of ours."""
+        return bool(len(self._ungates) or len(self._writes))
+
+    async def _ungate(self, uid: str) -> None:
+        """Level-based: done where the gate is gone, however that came about."""
+        pod, promise = self.dispatcher.pods.get(uid), self.dispatcher.ledger.promises.get(uid)
+        if pod is None or promise is None or not gated(pod) or not promise.created or not self._leads():
+            return
+        try:
+            fresh = await self._client.patch(
+                PODS, key_of(pod), patches.ungate(pod, promise.node, promise.uuids), manager=MANAGER
+            )
+        except NotFound:
+            return  # the watch will say so
+        except Invalid:
+            fresh = await self._client.get(PODS, key_of(pod))
+            if fresh.metadata.uid == uid and gated(fresh):
+                raise
+        # The watch brings the same a moment later; until then we would do it again.
+        self.pods.upsert(fresh)
+
+    async def _fail(self, uid: str) -> None:
+        """End a pod that holds slices and will never run. It stays to be read, and its owner makes another."""
+        reason, pod = self._why_failed.pop(uid, ""), self.dispatcher.pods.get(uid)
+        if not reason or pod is None or pod.ended or pod.spec.node_name:
+            return
+        message = f"{reason}; its slices were given back. Create it again"
+        status = {"phase": "Failed", "reason": "SliceReleased", "message": message}
+        # With the version that we judged by: bound meanwhile, it lives.
+        body = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": status}
+        try:
+            await self._client.merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+        except NotFound:
+            return
+        except Conflict:
+            self._why_failed[uid] = reason
+            raise
+        self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
+
+    async def _learn(self) -> None:
+        """Let the policy think about what arrived, in a quiet moment, ever more seldom."""
+        next_at = 300
+        while True:
+            before = self.dispatcher.arrivals
+            await self._clock.sleep(QUIET_SECONDS)
+            if self.dispatcher.arrivals >= next_at and self.dispatcher.arrivals == before:
+                await asyncio.to_thread(self._policy.learn, self.dispatcher.ledger.fleet)
+                next_at = 4 * self.dispatcher.arrivals

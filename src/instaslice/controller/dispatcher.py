@@ -1,0 +1,397 @@
+"""Decides: which pods get slices where, when they are let go, when slices are taken back.
+
+Level-based and without a network: it is told what is there (nodes, Instaslice objects, pods), looks at what is and
+not at what happened, and gives orders. The controller carries them out; `explain` and tests give it other ears.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from instaslice.api import names
+from instaslice.api.instaslice import Instaslice, PodRef, State
+from instaslice.controller import admission
+from instaslice.controller.agenda import Agenda
+from instaslice.controller.ledger import Book, Ledger
+from instaslice.controller.line import Line, Shape
+from instaslice.controller.patches import pinned
+from instaslice.controller.patience import Patience
+from instaslice.controller.promises import Promise
+from instaslice.controller.requests import Amounts, effective
+from instaslice.controller.rooms import Rooms
+from instaslice.controller.wants import Wanted, gated, held_by_others, wanted
+from instaslice.kube.core import Node, Pod
+from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
+
+log = logging.getLogger(__name__)
+
+FIRST_RETRY = 5.0
+LONGEST_RETRY = 600.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long things may take, in seconds."""
+
+    patience: float = 300.0
+    """Until room is kept for the first in line."""
+    create: float = 120.0
+    """Until a node whose agent does not answer is left alone."""
+    bind: float = 300.0
+    """Until a pod that nobody binds gives its slices back."""
+    node: float = 300.0
+    """Until a node that is not ready is given up, as Kubernetes' own default toleration."""
+
+
+class Orders(Protocol):
+    """What the dispatcher wants done. Each may be given again and again, and looks at what is when its turn comes."""
+
+    def write(self, node: NodeName, *, soon: bool) -> None:
+        """The spec of a node is another; `soon` where somebody waits for it."""
+
+    def ungate(self, uid: str) -> None:
+        """All slices of the pod exist."""
+
+    def fail(self, uid: str, reason: str) -> None:
+        """The pod cannot run any more and would hog what it holds."""
+
+    def tell(self, uid: str) -> None:
+        """What is to be said about the pod is another."""
+
+    def wake(self) -> None:
+        """Somebody who waits may fit now: have `decide` called."""
+
+
+@dataclass(slots=True)
+class Ask:
+    """What a pod wants, worked out once."""
+
+    wants: tuple[Wanted, ...]
+    demand: Demand
+    amounts: Amounts
+    shape: Shape
+    since: float | None = None
+    """When it first stood in line."""
+
+
+class Dispatcher:
+    def __init__(self, orders: Orders, policy: Policy, clock: Callable[[], float], rng: Random, limits: Limits) -> None:
+        self.ledger = Ledger(policy)
+        self.line = Line()
+        self.rooms = Rooms()
+        self.agenda = Agenda()
+        self.limits = limits
+        self.patience = Patience(self.ledger, limits.patience)
+        self.nodes: dict[NodeName, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        """Those that asked for slices, by uid."""
+        self.arrivals = 0
+        self._orders = orders
+        self._clock = clock
+        self._rng = rng
+        self._asks: dict[str, Ask] = {}
+        self._new: set[str] = set()
+        """In line since the last pass."""
+        self._homeless: set[str] = set()
+        """Ungated pods whose promise is lost."""
+        self._failures: dict[Grant, int] = {}
+        self._again: float | None = None
+
+    @property
+    def due(self) -> float | None:
+        """When `decide` has to be called though nothing woke it."""
+        return min((each for each in (self.agenda.next, self._again) if each is not None), default=None)
+
+    # What is there --------------------------------------------------------------------------------------------------
+
+    def node_changed(self, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            assert old is not None, "a change has two sides"
+            self._node_gone(NodeName(old.metadata.name))
+            return
+        name = NodeName(new.metadata.name)
+        self.nodes[name] = new
+        self.rooms.set_node(new)
+        if not new.ready and (old is None or old.ready):
+            self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
+        if len(self.line):
+            self._orders.wake()
+
+    def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        if new is None:
+            assert old is not None, "a change has two sides"
+            for uid in self.ledger.forget(NodeName(old.metadata.name)):
+                self._look(uid)
+            return
+        name = NodeName(new.metadata.name)
+        news = self.ledger.report(new, self._clock())
+        if old is None or old.status != new.status:
+            self._heard(self.ledger.books[name])
+        for place in news.aside:
+            self._set_aside(place)
+        for uid in news.pods:
+            self._look(uid)
+        for uid in [each for each in self._homeless if pinned(self.pods[each]) == name]:
+            self._look(uid)
+        if news.pods or news.aside:
+            self._orders.write(name, soon=False)
+        if news.freed:
+            self._orders.wake()
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Any pod of the cluster: all take CPU and memory."""
+        pod = new or old
+        assert pod is not None, "a change has two sides"
+        uid = pod.metadata.uid
+        if new is None or new.ended:
+            if self.rooms.discharge(uid) and len(self.line):
+                self._orders.wake()
+        elif new.spec.node_name and (old is None or old.spec != new.spec):
+            self.rooms.charge(uid, new.spec.node_name, effective(new))
+        if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
+            self.pods[uid] = new
+            self._look(uid)
+        elif self.pods.pop(uid, None) is not None:
+            self._look(uid)
+            self._asks.pop(uid, None)
+
+    def resume(self) -> None:
+        """All that is there was told: from now on what is missing is gone. Promises to pods that are gone are taken
+        back, and waiting pods are placed."""
+        for uid in [each for each in self.ledger.promises if each not in self.pods]:
+            self._look(uid)
+        for name in self.ledger.books:
+            self._orders.write(name, soon=False)
+        self._orders.wake()
+
+    # Decide ---------------------------------------------------------------------------------------------------------
+
+    def decide(self) -> None:
+        """One pass along the line."""
+        now = self._clock()
+        self.agenda.run(now)
+        self._keep_room(now)
+        self.line.serve(self._place)
+        for uid in self._new:
+            if uid in self.line:
+                self._orders.tell(uid)
+        self._new.clear()
+
+    def refusal(self, uid: str) -> Refusal | None:
+        """Why a waiting pod finds no room now. Read its words before anything changes."""
+        plan = self.ledger.placer.place(self._asks[uid].demand)
+        return plan if isinstance(plan, Refusal) else None
+
+    def ask(self, pod: Pod) -> Ask:
+        """What a pod wants."""
+        found = self._asks.get(pod.metadata.uid)
+        if found is None:
+            amounts = effective(pod)
+            wants = wanted(pod)
+            profiles = tuple(want.profile for want in wants)
+            demand = Demand(profiles, partial(self._admits, pod, amounts), str(pod.metadata.name))
+            where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
+            found = Ask(wants, demand, amounts, (profiles, tuple(sorted(amounts.items())), where))
+            self._asks[pod.metadata.uid] = found
+        return found
+
+    def _admits(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
+        node = self.nodes.get(name)
+        return node is not None and admission.refusal(pod, node) is None and self.rooms.fits(name, amounts)
+
+    def _place(self, uid: str) -> bool:
+        ask = self._asks[uid]
+        with self.patience.lifted_for(uid):
+            plan = self.ledger.placer.place(ask.demand)
+            if isinstance(plan, Plan):
+                self._promise(self.pods[uid], ask, plan)
+        return isinstance(plan, Plan)
+
+    def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:
+        now = self._clock()
+        meta = pod.metadata
+        promise = self.ledger.promise(
+            PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
+            ask.wants,
+            plan,
+            f"{self._rng.getrandbits(32):08x}",
+            now,
+            cpu=ask.amounts.get("cpu", 0),
+            memory=ask.amounts.get("memory", 0),
+        )
+        self.rooms.charge(meta.uid, plan.node, ask.amounts)
+        self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+        self._orders.write(plan.node, soon=True)
+
+    # One pod --------------------------------------------------------------------------------------------------------
+
+    def _look(self, uid: str) -> None:
+        """Do what the state of a pod asks for. Safe to repeat."""
+        pod = self.pods.get(uid)
+        promise = self.ledger.promises.get(uid)
+        self._homeless.discard(uid)
+        if pod is None or pod.ended or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
+            self.line.leave(uid)
+            if promise is not None:
+                self._take_back(promise, _why_gone(pod))
+        elif promise is not None:
+            self._advance(pod, promise)
+        elif gated(pod):
+            if not held_by_others(pod):
+                self._queue(pod)
+        elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
+            self._homeless.add(uid)
+            self._orders.tell(uid)
+
+    def _advance(self, pod: Pod, promise: Promise) -> None:
+        uid, failed = promise.uid, promise.failed
+        if gated(pod):
+            if failed:
+                self._take_back(promise, failed)
+                self._orders.tell(uid)
+                self._queue(pod)
+            elif promise.created:
+                self._orders.ungate(uid)
+            return
+        if any(slot.allocation.state is not State.UNGATED for slot in promise.slots):
+            promise.become(State.UNGATED)
+            self._orders.write(promise.node, soon=False)
+            self._orders.tell(uid)
+            if not pod.spec.node_name:
+                self.agenda.at(self._clock() + self.limits.bind, partial(self._bind_overdue, promise))
+        if failed or any(slot.allocation.gpu in self.ledger.books[promise.node].closed for slot in promise.slots):
+            self._orders.tell(uid)
+
+    def _queue(self, pod: Pod) -> None:
+        ask = self.ask(pod)
+        if not ask.wants:
+            return
+        uid, meta = pod.metadata.uid, pod.metadata
+        since = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
+        if self.line.add(uid, ask.shape, pod.spec.priority, since):
+            if ask.since is None:
+                ask.since = self._clock()
+                self.arrivals += 1
+                self.ledger.placer.arrived(ask.demand)
+            self._new.add(uid)
+            self._orders.wake()
+
+    def _take_back(self, promise: Promise, reason: str) -> None:
+        self.ledger.take_back(promise.uid, reason)
+        pod = self.pods.get(promise.uid)
+        if pod is None or not pod.spec.node_name:
+            self.rooms.discharge(promise.uid)
+        self._orders.write(promise.node, soon=True)
+
+    def _restored(self, pod: Pod) -> bool:
+        meta, node = pod.metadata, NodeName(pinned(pod))
+        ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        uuids = meta.annotations[names.MIG_UUIDS].split(",")
+        if not self.ledger.restore(ref, self.ask(pod).wants, node, uuids, self._clock()):
+            return False
+        log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
+        self._orders.write(node, soon=True)
+        return True
+
+    # When something takes too long ----------------------------------------------------------------------------------
+
+    def _create_overdue(self, promise: Promise, now: float) -> None:
+        pod = self.pods.get(promise.uid)
+        if self.ledger.promises.get(promise.uid) is not promise or promise.created or pod is None or not gated(pod):
+            return
+        words = f"the agent of node {promise.node} has not answered for {now - promise.since:.0f} s"
+        log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, words)
+        for gpu in self.ledger.books[promise.node].gpus:
+            self.ledger.close(gpu, promise.node, "silent", words)
+        self._take_back(promise, words)
+        self._orders.tell(promise.uid)
+        self._queue(pod)
+
+    def _heard(self, book: Book) -> None:
+        """The agent of a node has spoken: it may have been silent before."""
+        opened = [self.ledger.reopen(gpu, book.name, "silent") for gpu in book.gpus]
+        if any(opened):
+            self._orders.wake()
+
+    def _bind_overdue(self, promise: Promise, _: float) -> None:
+        pod = self.pods.get(promise.uid)
+        if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
+            self._orders.fail(promise.uid, f"not bound to node {promise.node} within {self.limits.bind:.0f} s")
+
+    def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
+        node = self.nodes.get(name)
+        if node is None or node.ready or node.metadata.uid != then.metadata.uid:
+            return
+        self._leave_node(name, f"node {name} has not been ready for {self.limits.node:.0f} s")
+
+    def _node_gone(self, name: NodeName) -> None:
+        self.nodes.pop(name, None)
+        self.rooms.remove_node(name)
+        self._leave_node(name, f"node {name} is gone")
+
+    def _leave_node(self, name: NodeName, words: str) -> None:
+        """Nothing will come of what was promised there. Pods that did not start yet are placed anew, those that can
+        only start there fail, and those that Kubernetes has deleted give back what they held."""
+        for promise in [each for each in self.ledger.promises.values() if each.node == name]:
+            pod = self.pods.get(promise.uid)
+            if pod is None:
+                continue
+            if gated(pod):
+                self._take_back(promise, words)
+                self._queue(pod)
+            elif not pod.spec.node_name:
+                self._orders.fail(promise.uid, words)
+            elif pod.metadata.deletion_timestamp is not None or name not in self.nodes:
+                self._take_back(promise, words)
+            self._orders.tell(promise.uid)
+
+    def _set_aside(self, place: Grant) -> None:
+        """A place that failed is tried again later and later; at once when its agent says that the GPU is well."""
+        count = self._failures[place] = self._failures.get(place, 0) + 1
+        wait = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(count - 1, 20))
+        self.agenda.at(self._clock() + wait, partial(self._bring_back, place))
+        self._orders.wake()
+
+    def _bring_back(self, place: Grant, _: float) -> None:
+        if self.ledger.bring_back(place.node, place):
+            self._orders.wake()
+
+    # Patience -------------------------------------------------------------------------------------------------------
+
+    def _keep_room(self, now: float) -> None:
+        """Once the first in line has waited too long, keep room for it; choose anew now and then, since what is in
+        the way there may never end."""
+        first, kept = self.line.first(), self.patience.kept
+        self._again = None
+        if kept is not None and (first is None or first.uid != kept.uid):
+            self.patience.drop()
+        if first is None:
+            return
+        ask = self._asks[first.uid]
+        assert ask.since is not None, "it stands in line"
+        self._again = ask.since + self.limits.patience
+        if self._again > now:
+            return
+        if self.patience.kept is None or self.patience.kept.until <= now:
+            self.patience.drop()
+            if refusal := self.refusal(first.uid):
+                whole = refusal.short is Short.NODES
+                could = partial(self.could_admit, self.pods[first.uid], ask.amounts)
+                self.patience.keep(first.uid, [want.profile for want in ask.wants], could, whole, now)
+        self._again = now + self.limits.patience if self.patience.kept is None else self.patience.kept.until
+
+    def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
+        """Whether a node would admit the pod if nothing ran there."""
+        node = self.nodes.get(name)
+        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+
+
+def _why_gone(pod: Pod | None) -> str:
+    if pod is None:
+        return "the pod is gone"
+    return f"the pod has {pod.status.phase.lower()}" if pod.ended else "the pod was deleted"

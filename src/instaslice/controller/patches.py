@@ -1,0 +1,72 @@
+"""What is written to a pod, as patches. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from instaslice.api import names
+from instaslice.kube.client import JsonOp
+from instaslice.kube.core import NodeSelectorTerm, Pod
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
+    """Take our gate away, pin the pod to its node, say which slices it got: all in one, or nothing.
+
+    The pin is a node affinity on the node's name: exact, whatever its labels, and the scheduler looks at no other
+    node. Kubernetes lets a gated pod's affinity be narrowed, so each term that is there gets the name beside it.
+    """
+    gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    at = f"/spec/schedulingGates/{gates.index(names.GATE)}"
+    return [
+        JsonOp(op="test", path="/metadata/uid", value=pod.metadata.uid),
+        JsonOp(op="test", path=f"{at}/name", value=names.GATE),
+        JsonOp(op="remove", path=at),
+        *_pin(pod, node),
+        _annotate(pod, names.MIG_UUIDS, ",".join(uuids)),
+    ]
+
+
+def pinned(pod: Pod) -> str:
+    """The node that the pod is bound or pinned to; "" where neither."""
+    if pod.spec.node_name:
+        return pod.spec.node_name
+    for term in _terms(pod):
+        for field in term.match_fields or ():
+            if field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1:
+                return (field.values or [""])[0]
+    return ""
+
+
+def _terms(pod: Pod) -> Sequence[NodeSelectorTerm]:
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    required = affinity and affinity.required
+    return (required and required.node_selector_terms) or ()
+
+
+def _pin(pod: Pod, node: str) -> Iterator[JsonOp]:
+    field = {"key": "metadata.name", "operator": "In", "values": [node]}
+    terms = _terms(pod)
+    for index, term in enumerate(terms):
+        path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms/{index}/matchFields"
+        yield _append(path, term.match_fields, field)
+    if terms:
+        return
+    value: dict[str, Any] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    path = "/spec/affinity"
+    if pod.spec.affinity is None:
+        yield JsonOp(op="add", path=path, value={"nodeAffinity": {_REQUIRED: value}})
+    elif pod.spec.affinity.node_affinity is None:
+        yield JsonOp(op="add", path=f"{path}/nodeAffinity", value={_REQUIRED: value})
+    else:
+        yield JsonOp(op="add", path=f"{path}/nodeAffinity/{_REQUIRED}", value=value)
+
+
+def _annotate(pod: Pod, name: str, value: str) -> JsonOp:
+    if not pod.metadata.annotations:
+        return JsonOp(op="add", path="/metadata/annotations", value={name: value})
+    return JsonOp(op="add", path=f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}", value=value)
+
+
+def _append(path: str, present: Sequence[object] | None, value: object) -> JsonOp:
+    return JsonOp(op="add", path=f"{path}/-" if present else path, value=value if present else [value])

@@ -1,0 +1,82 @@
+"""Writes what is promised into the Instaslice objects: one patch in flight an object, with all that gathered.
+
+Every patch carries the generation that it goes by. The generation changes with the spec and with nothing else, so a
+leader that was replaced without noticing is refused, and status reports are in nobody's way.
+"""
+
+from dataclasses import dataclass
+
+from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec
+from instaslice.controller.errors import Deposed
+from instaslice.controller.ledger import Ledger
+from instaslice.kube.client import Client, JsonOp
+from instaslice.kube.errors import Invalid, NotFound
+from instaslice.kube.meta import Key
+from instaslice.placement import NodeName
+
+
+@dataclass(slots=True)
+class _Known:
+    """What stands in the server as far as we know."""
+
+    uid: str
+    generation: int
+    spec: Spec
+    tried: Spec | None = None
+    """What a write says that had no answer: it may have been carried out."""
+
+
+class Specs:
+    def __init__(self, client: Client, ledger: Ledger, manager: str) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._manager = manager
+        self._known: dict[NodeName, _Known] = {}
+
+    def seen(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        """What the watch says. Only of objects that are new to us the spec counts; then ours does."""
+        thing = new or old
+        assert thing is not None, "a change has two sides"
+        name = NodeName(thing.metadata.name)
+        if new is None:
+            self._known.pop(name, None)
+        elif name not in self._known or self._known[name].uid != new.metadata.uid:
+            self._known[name] = _Known(new.metadata.uid, new.metadata.generation, new.spec)
+
+    async def write(self, node: NodeName) -> None:
+        """Make the object say what the ledger says. Never two at once for one node: the queue sees to that."""
+        known, book = self._known.get(node), self._ledger.books.get(node)
+        if known is None or book is None:
+            return
+        if known.tried is not None:
+            await self._look(node, known)
+        spec = book.spec()
+        if spec == known.spec:
+            return
+        ops = [
+            JsonOp(op="test", path="/metadata/uid", value=known.uid),
+            JsonOp(op="test", path="/metadata/generation", value=known.generation),
+            JsonOp(op="add", path="/spec", value=spec),
+        ]
+        known.tried = spec
+        try:
+            answer = await self._client.patch(INSTASLICES, Key("", node), ops, manager=self._manager)
+        except NotFound:
+            known.tried = None  # the watch will say so
+            return
+        except Invalid:
+            await self._look(node, known)
+            raise
+        known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
+
+    async def _look(self, node: NodeName, known: _Known) -> None:
+        """What became of a write without an answer. Raises Deposed where somebody else wrote."""
+        try:
+            there = await self._client.get(INSTASLICES, Key("", node))
+        except NotFound:
+            return
+        if there.metadata.uid != known.uid:
+            return
+        if there.metadata.generation != known.generation and there.spec != known.tried:
+            raise Deposed(f"instaslice {node}: its spec was changed by another hand; starting anew from what is there")
+        known.generation, known.spec, known.tried = there.metadata.generation, there.spec, None

@@ -1,0 +1,76 @@
+"""Says on each pod what became of it: the condition SliceReady and an Event for every turn.
+
+Nobody waits for words, so they stand back while somebody waits for a gate; not for long, though. A pod is told of by
+what is when its turn comes: what was overtaken meanwhile is never written.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from instaslice.api import names
+from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.words import Words, words
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock
+from instaslice.kube.core import PODS, Pod
+from instaslice.kube.errors import Conflict, NotFound
+from instaslice.kube.events import Recorder, Said, reference
+from instaslice.kube.meta import key_of
+from instaslice.kube.queue import Queue
+
+log = logging.getLogger(__name__)
+
+CONTROLLER = "gpu.das.com/controller"
+MANAGER = "instaslice-controller"
+STAND_BACK = 0.05
+MOST_STANDING_BACK = 2.0
+"""Seconds that words wait for writes that somebody waits for, at a time and in all."""
+
+
+class Teller:
+    def __init__(
+        self, client: Client, dispatcher: Dispatcher, busy: Callable[[], bool], *, clock: Clock, instance: str
+    ) -> None:
+        self._client = client
+        self._dispatcher = dispatcher
+        self._busy = busy
+        self._clock = clock
+        self._queue: Queue[str] = Queue(clock=clock)
+        self._recorder = Recorder(client, controller=CONTROLLER, instance=instance, clock=clock)
+
+    def tell(self, uid: str) -> None:
+        """Have it said soon."""
+        self._queue.add(uid)
+
+    def event(self, pod: Pod, said: Words) -> None:
+        self._recorder.record(Said(reference(PODS, pod), said.warning, said.kind, "Slice", said.message))
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._recorder.run(), name="record events")
+            group.create_task(self._queue.work(self._tell), name="tell pods")
+
+    async def _tell(self, uid: str) -> None:
+        began = self._clock.monotonic()
+        while self._busy() and self._clock.monotonic() - began < MOST_STANDING_BACK:
+            await self._clock.sleep(STAND_BACK)
+        said, pod = words(self._dispatcher, uid), self._dispatcher.pods.get(uid)
+        if said is None or pod is None:
+            return
+        before = pod.condition(names.SLICE_READY)
+        if before is not None and before.reason == said.kind:
+            return
+        self.event(pod, said)
+        condition = {
+            "type": names.SLICE_READY,
+            "status": "True" if said.ready else "False",
+            "reason": said.kind,
+            "message": said.message,
+            "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
+        try:
+            await self._client.amend(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+        except (NotFound, Conflict):
+            return  # gone, or another of its name: nothing to say

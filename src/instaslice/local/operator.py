@@ -1,0 +1,167 @@
+"""InstaSlice itself beside the control plane: webhook, controller and agent as processes of this machine.
+
+Installed as the chart does it, with the same definition, policy and rules; only that each is a user by certificate
+instead of a service account, and the API server finds the webhook on loopback.
+"""
+
+import asyncio
+import importlib.util
+import sys
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from instaslice.api import crd, names, roles
+from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.kube.cache import Cache
+from instaslice.kube.client import Selector
+from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, Pod
+from instaslice.kube.errors import ServerError
+from instaslice.kube.meta import Key
+from instaslice.local import nodes
+from instaslice.local.errors import NotStarted
+from instaslice.local.objects import DEFINITIONS, Objects
+from instaslice.local.plane import CLIENTS, Plane
+from instaslice.local.process import Processes
+from instaslice.webhook import manifests, policy
+
+WEBHOOK: Final = "instaslice-webhook"
+CONTROLLER: Final = "instaslice-controller"
+AGENT: Final = "instaslice-agent"
+ROLES: Final[Mapping[str, roles.Role]] = {
+    WEBHOOK: roles.webhook(),
+    CONTROLLER: roles.CONTROLLER,
+    AGENT: roles.AGENT,
+}
+PROBED: Final = "default"
+"""The namespace in which the webhook is tried out, by dry runs."""
+PATIENCE = 60.0
+
+
+def available() -> list[str]:
+    """Those of our processes that this version has a command for."""
+    return [name for name in ROLES if importlib.util.find_spec(f"instaslice.cli.{name.removeprefix('instaslice-')}")]
+
+
+@dataclass(frozen=True)
+class Operator:
+    """Our processes in one cluster."""
+
+    plane: Plane
+    processes: Processes
+    latency: str = "none"
+
+    def commands(self) -> dict[str, list[str]]:
+        """Component → command line."""
+        port = self.plane.ports[WEBHOOK]
+        flags = {
+            WEBHOOK: ["webhook", "--host=127.0.0.1", f"--port={port}", "--serve-as=127.0.0.1"],
+            # There is one, so it always goes by the same name: after a kill it need not wait for its own Lease.
+            CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
+            AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
+        }
+        return {
+            name: [sys.executable, "-m", "instaslice.cli", *words, f"--kubeconfig={self.plane.kubeconfig(name)}"]
+            for name, words in flags.items()
+            if name in available()
+        }
+
+    async def install(self, objects: Objects) -> None:
+        """Put into the API server what the processes need, and start them; `ready` waits for them. Safe to repeat."""
+        await objects.apply(NAMESPACES, {"metadata": {"name": names.NAMESPACE}})
+        for client, role in ROLES.items():
+            await objects.allow(client, role)
+        await objects.apply(DEFINITIONS, crd.definition())
+        await objects.apply(policy.POLICIES, policy.policy([CLIENTS[CONTROLLER][0], CLIENTS[AGENT][0]]))
+        await objects.apply(policy.BINDINGS, policy.binding())
+        # Before the webhook starts: it fills in the caBundle of a configuration that it finds. Pods with slices are
+        # refused until then, which is better than let through without.
+        address = manifests.at_address("127.0.0.1", self.plane.ports[WEBHOOK])
+        await objects.apply(manifests.CONFIGURATIONS, manifests.configuration(address))
+        await objects.defined([crd.NAME])
+        for name in self.commands():
+            self.start(name)
+
+    def start(self, name: str) -> None:
+        """Start one of them unless it runs as it should; one that runs with other flags is replaced."""
+        argv = self.commands()[name]
+        if self.processes.argv(name) != argv:
+            self.processes.kill(name)
+        self.processes.start(name, argv)
+
+    async def ready(self, name: str, objects: Objects) -> None:
+        """Return once it does its work. Raises NotStarted, with its last words if it ended."""
+        checks = {WEBHOOK: self._gates, CONTROLLER: self._leads, AGENT: self._reports}
+        await self._while_it_runs(name, checks[name](objects))
+
+    async def _while_it_runs(self, name: str, check: Coroutine[Any, Any, None]) -> None:
+        checking = asyncio.create_task(check)
+        try:
+            while not checking.done():
+                await asyncio.wait([checking], timeout=0.2)
+                if not checking.done():
+                    # It is not our child: nobody tells us of its end.
+                    self.processes.require(name)
+            await checking
+        finally:
+            checking.cancel()
+
+    async def _gates(self, objects: Objects) -> None:
+        """The API server knows the webhook, trusts it, and gets an answer: a pod with a slice comes back gated."""
+        namespace = await objects.client.get(NAMESPACES, Key("", PROBED))
+        opted_out = namespace.metadata.labels.get(names.OPT_OUT) == names.OPTED_OUT
+        container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
+        meta = {"namespace": PROBED, "generateName": "probe-"}
+        _, body = PODS.document({"metadata": meta, "spec": {"containers": [container]}})
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    if await _gated(objects, body) or opted_out:
+                        return
+                    # The API server says what it knows of a webhook only when asked.
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            raise NotStarted(
+                f"after {PATIENCE:.0f} s the API server does not ask {WEBHOOK} about pods "
+                f"(log: {self.processes.log(WEBHOOK)})"
+            ) from None
+
+    async def _leads(self, objects: Objects) -> None:
+        """The Lease is held, and not by the word of a predecessor."""
+        process = self.processes.find(CONTROLLER)
+        born = process.create_time() if process else 0.0
+
+        def missing(cache: Cache[Lease]) -> list[str]:
+            renewed = [each.spec.renew_time for each in cache if each.spec.holder_identity == CONTROLLER]
+            fresh = any(at and datetime.fromisoformat(at).timestamp() >= born for at in renewed)
+            return [] if fresh else [f"of {CONTROLLER}"]
+
+        await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
+
+    async def _reports(self, objects: Objects) -> None:
+        """Every emulated node has its Instaslice object with GPUs in it, and advertises slices."""
+        emulated = Selector(labels=nodes.EMULATED)
+        expected = {each.metadata.name for each in await objects.client.list(NODES, emulated)}
+
+        def unreported(cache: Cache[Instaslice]) -> list[str]:
+            return sorted(expected - {each.metadata.name for each in cache if each.status.gpus})
+
+        def silent(cache: Cache[Node]) -> list[str]:
+            return sorted(expected - {each.metadata.name for each in cache if names.MEMORY in each.status.allocatable})
+
+        await objects.until("not reported: GPUs of node", INSTASLICES, Selector(), unreported)
+        await objects.until("not advertised: slices of node", NODES, emulated, silent)
+
+
+async def _gated(objects: Objects, body: bytes) -> bool:
+    """Whether the API server, asked by a dry run, has the pod gated."""
+    try:
+        answer = await objects.client.raw("POST", PODS.path(PROBED), params={"dryRun": "All"}, body=body)
+    except ServerError:
+        # It could not ask the webhook, or does not trust it yet.
+        return False
+    made = msgspec.json.decode(answer, type=Pod)
+    return any(gate.name == names.GATE for gate in made.spec.scheduling_gates or ())

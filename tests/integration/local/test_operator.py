@@ -1,0 +1,101 @@
+"""InstaSlice beside the control plane, as `instaslice up` starts it."""
+
+import os
+
+import pytest
+from running import pod
+
+from instaslice.api import names
+from instaslice.errors import BadInput
+from instaslice.kube.client import Client
+from instaslice.kube.core import PODS, Pod
+from instaslice.kube.errors import Forbidden, KubeError, NotFound, ServerError
+from instaslice.kube.meta import Key
+from instaslice.local import operator
+from instaslice.local.binaries import Source
+from instaslice.local.cluster import Cluster, Spec
+
+SLICE = {"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
+
+
+@pytest.fixture(scope="module")
+def ours(state_home):
+    """A cluster whose parts these tests may break, if they mend them."""
+    made = Cluster(f"t{os.getpid()}-operator")
+    made.up(Spec(nodes=1), Source())
+    yield made
+    made.down()
+
+
+@pytest.fixture
+async def client(ours):
+    async with await Client.connect(ours.kubeconfig) as made:
+        yield made
+
+
+def sliced(name: str) -> dict:
+    made = pod("default", name)
+    made["spec"]["containers"][0] |= SLICE
+    return made
+
+
+def gated(made: Pod) -> bool:
+    return names.GATE in {gate.name for gate in made.spec.scheduling_gates or ()}
+
+
+async def test_the_first_pod_after_up_is_gated(client):
+    assert gated(await client.create(PODS, sliced("first")))
+
+
+@pytest.mark.parametrize(
+    "component, method, path",
+    [
+        pytest.param(operator.WEBHOOK, "GET", "/api/v1/pods", id="the webhook reads no pods"),
+        pytest.param(operator.WEBHOOK, "GET", "/api/v1/secrets", id="the webhook reads no other Secrets"),
+        pytest.param(operator.CONTROLLER, "DELETE", "/api/v1/namespaces/default/pods/p", id="the controller ends none"),
+        pytest.param(operator.CONTROLLER, "GET", "/api/v1/secrets", id="the controller reads no Secrets"),
+        pytest.param(operator.AGENT, "DELETE", "/api/v1/nodes/gpu-0", id="the agent removes no node"),
+        pytest.param(operator.AGENT, "GET", "/api/v1/secrets", id="the agent reads no Secrets"),
+    ],
+)
+async def test_what_our_processes_may_not_do(ours, component, method, path):
+    async with await Client.connect(ours.plane().kubeconfig(component)) as process:
+        with pytest.raises(Forbidden):
+            await process.raw(method, path)
+
+
+async def test_nobody_takes_the_gate_away_but_us(client):
+    await client.create(PODS, sliced("held"))
+    with pytest.raises(KubeError, match="only InstaSlice removes it"):
+        await client.merge(PODS, Key("default", "held"), {"spec": {"schedulingGates": None}})
+
+
+async def test_pods_with_slices_are_refused_while_the_webhook_is_away_and_gated_when_it_is_back(ours, client):
+    ours.kill(operator.WEBHOOK)
+    assert not ours.components()[operator.WEBHOOK]
+    with pytest.raises(ServerError):
+        await client.create(PODS, sliced("too-soon"))
+    await client.create(PODS, pod("default", "without-slices"))
+    ours.start(operator.WEBHOOK)
+    assert gated(await client.create(PODS, sliced("back")))
+
+
+async def test_a_paused_process_goes_on_where_it_was(ours, client):
+    before = ours.processes.find(operator.WEBHOOK).pid
+    ours.pause(operator.WEBHOOK)
+    ours.resume(operator.WEBHOOK)
+    assert gated(await client.create(PODS, sliced("resumed")))
+    assert ours.processes.find(operator.WEBHOOK).pid == before
+
+
+def test_a_cluster_that_has_us_does_not_become_bare(ours):
+    with pytest.raises(BadInput, match=r"runs InstaSlice.*instaslice down t"):
+        ours.up(ours.spec(bare=True), Source())
+
+
+async def test_a_bare_cluster_has_nothing_of_ours(cluster):
+    assert not set(operator.ROLES) & set(cluster.components())
+    async with await Client.connect(cluster.kubeconfig) as client:
+        for absent in (f"/api/v1/namespaces/{names.NAMESPACE}", f"/apis/{names.GROUP}"):
+            with pytest.raises(NotFound):
+                await client.raw("GET", absent)

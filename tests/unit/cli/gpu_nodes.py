@@ -1,0 +1,51 @@
+"""Instaslice objects and pods by hand, as the view sees them."""
+
+from instaslice.api import names
+from instaslice.api.geometries import ModelGeometry
+from instaslice.api.instaslice import (
+    Allocation,
+    Gpu,
+    Health,
+    Instaslice,
+    PodRef,
+    PreparedSlice,
+    SliceState,
+    Spec,
+    State,
+    Status,
+)
+from instaslice.geometry import models
+from instaslice.kube.core import Condition, Pod, PodSpec, PodStatus, SchedulingGate
+from instaslice.kube.meta import ObjectMeta
+
+A100 = models.named("A100-40GB")
+SIZES = {profile.name: profile.size for profile in A100.profiles}
+
+
+def allocation(pod, profile="1g.5gb", start=0, state=State.CREATING, gpu="GPU-0"):
+    ref = PodRef(namespace="default", name=pod, uid=f"uid-{pod}")
+    held = {"container": "main", "profile": profile, "gpu": gpu, "start": start, "size": SIZES[profile]}
+    return Allocation(id=f"{pod}-{start}", pod=ref, state=state, **held)
+
+
+def made(pod, profile="1g.5gb", start=0, state=SliceState.CREATED, gpu="GPU-0"):
+    """What the agent reports of that allocation."""
+    return PreparedSlice(id=f"{pod}-{start}", gpu=gpu, profile=profile, start=start, size=SIZES[profile], state=state)
+
+
+def node(allocations=(), slices=(), name="gpu-0", health=Health.HEALTHY, reason=""):
+    """A node with one A100-40GB."""
+    gpu = Gpu(uuid="GPU-0", index=0, model=A100.name, health=health, reason=reason)
+    status = Status(observed_generation=1, models=(ModelGeometry.of(A100),), gpus=(gpu,), slices=tuple(slices))
+    return Instaslice(metadata=ObjectMeta(name=name), spec=Spec(allocations=tuple(allocations)), status=status)
+
+
+def pod(name="train", *, gated=True, phase="Pending", on="", says=None):
+    """A pod; `says` is the reason and the message of its condition SliceReady."""
+    gates = [SchedulingGate(name=names.GATE)] if gated else None
+    told = [Condition(type=names.SLICE_READY, status="False", reason=says[0], message=says[1])] if says else None
+    return Pod(
+        metadata=ObjectMeta(namespace="default", name=name, uid=f"uid-{name}"),
+        spec=PodSpec(scheduling_gates=gates, node_name=on),
+        status=PodStatus(phase=phase, conditions=told),
+    )

@@ -1,0 +1,96 @@
+"""GPUs as bars: what stands in which cell."""
+
+import pytest
+from gpu_nodes import allocation, made, node
+from rich.console import Console
+
+from instaslice.api.instaslice import Health, SliceState, State
+from instaslice.cli.bars import PALETTE, Look, bars, colours, pieces
+from instaslice.kube.meta import Key
+
+TRAIN = Key("default", "train")
+
+
+def of(instaslice):
+    """The pieces of its only GPU that are not free: (first cell, cells, look, pod)."""
+    at, found = 0, []
+    for piece in pieces(instaslice, instaslice.status.gpus[0]):
+        if piece.look is not Look.FREE:
+            found.append((at, piece.size, piece.look, piece.pod and piece.pod.name))
+        at += piece.size
+    assert at == 8, "every memory slice is drawn once"
+    return found
+
+
+def drawn(*nodes, colour=False):
+    console = Console(width=120, force_terminal=colour, color_system="truecolor" if colour else None, record=True)
+    with console.capture() as capture:
+        console.print(bars(nodes, colours([TRAIN])))
+    return capture.get()
+
+
+@pytest.mark.parametrize(
+    "allocations, slices, expected",
+    [
+        pytest.param([], [], [], id="nothing"),
+        pytest.param([allocation("a")], [], [(0, 1, Look.COMING, "a")], id="promised and not made yet"),
+        pytest.param([allocation("a", start=3)], [made("a", start=3)], [(3, 1, Look.THERE, "a")], id="made"),
+        pytest.param(
+            [allocation("a", "4g.20gb", 0, State.UNGATED), allocation("b", "3g.20gb", 4)],
+            [made("a", "4g.20gb", 0)],
+            [(0, 4, Look.THERE, "a"), (4, 4, Look.COMING, "b")],
+            id="a 4g that is there beside a 3g that comes",
+        ),
+        pytest.param(
+            [allocation("a", state=State.DELETING)], [made("a")], [(0, 1, Look.GOING, "a")], id="being destroyed"
+        ),
+        pytest.param(
+            [allocation("a", state=State.DELETING)], [made("a", state=SliceState.DELETED)], [], id="destroyed: free"
+        ),
+        pytest.param([], [made("a", state=SliceState.DELETED)], [], id="destroyed and forgotten"),
+        pytest.param(
+            [allocation("a")], [made("a", state=SliceState.FAILED)], [(0, 1, Look.FAILED, "a")], id="refused by the GPU"
+        ),
+        pytest.param([], [made("x", state=SliceState.FOREIGN)], [(0, 1, Look.FOREIGN, None)], id="nobody's"),
+        pytest.param(
+            [allocation("old", start=0, state=State.DELETING), allocation("new", start=0)],
+            [made("old", state=SliceState.DELETED)],
+            [(0, 1, Look.COMING, "new")],
+            id="a slot that was handed on in the same moment",
+        ),
+        pytest.param([allocation("a", gpu="GPU-other")], [], [], id="on another GPU"),
+    ],
+)
+def test_what_is_in_the_cells(allocations, slices, expected):
+    assert of(node(allocations, slices)) == expected
+
+
+def test_the_profile_stands_in_its_cells_and_the_pod_where_there_is_room():
+    whole = drawn(node([allocation("train", "7g.40gb")], [made("train", "7g.40gb")]))
+    assert "7g.40gb train" in whole
+    small = drawn(node([allocation("train", "1g.5gb")], [made("train", "1g.5gb")]))
+    assert "1g.5gb" in small
+    assert "train" not in small
+    assert small.count("·") == 7
+
+
+def test_a_slice_has_the_colour_of_its_pod():
+    red, green, blue = (int(PALETTE[0][at : at + 2], 16) for at in (1, 3, 5))
+    assert f"48;2;{red};{green};{blue}" in drawn(node([allocation("train")], [made("train")]), colour=True)
+
+
+def test_nodes_are_in_the_order_of_their_names_and_sick_gpus_say_why():
+    lines = drawn(node(name="gpu-1"), node(name="gpu-0", health=Health.UNHEALTHY, reason="XID 79")).splitlines()
+    assert [line.split()[0] for line in lines] == ["gpu-0", "gpu-1"]
+    assert "unhealthy: XID 79" in lines[0]
+
+
+def test_a_cluster_without_gpus_says_so():
+    assert "no GPUs" in drawn()
+
+
+def test_colours_go_by_the_order_of_the_pods_and_come_again():
+    pods = [Key("default", str(index)) for index in range(len(PALETTE) + 1)]
+    shades = colours(pods)
+    assert shades[pods[0]] == shades[pods[-1]] == PALETTE[0]
+    assert shades[pods[1]] == PALETTE[1]

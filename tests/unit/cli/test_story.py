@@ -1,0 +1,88 @@
+"""The states of a pod, with the times at which they were seen."""
+
+import pytest
+from gpu_nodes import allocation, made, node, pod
+from rich.console import Console
+
+from instaslice.api.instaslice import SliceState, State
+from instaslice.cli.story import CREATING, ENDED, GATED, RELEASED, RUNNING, STATES, UNGATED, WAITS, Story, timetable
+from instaslice.kube.meta import Key
+
+TRAIN = Key("default", "train")
+EMPTY = node()
+PROMISED = node([allocation("train")])
+THERE = node([allocation("train")], [made("train")])
+HALF = node([allocation("train"), allocation("train", start=1)], [made("train")])
+GOING = node([allocation("train", state=State.DELETING)], [made("train", state=SliceState.DELETING)])
+
+
+def run(**more):
+    return pod(gated=False, on="gpu-0", **more)
+
+
+def told(news):
+    return [each.state for each in news]
+
+
+def test_a_life_is_told_state_by_state():
+    story = Story()
+    scenes = [
+        (pod(), EMPTY),
+        (pod(), PROMISED),
+        (pod(), THERE),
+        (pod(gated=False), THERE),
+        (run(phase="Running"), THERE),
+        (run(phase="Succeeded"), THERE),
+        (run(phase="Succeeded"), GOING),
+        (run(phase="Succeeded"), EMPTY),
+    ]
+    news = [told(story.see(seen, [where], at)) for at, (seen, where) in enumerate(scenes)]
+    assert news == [["gated"], ["creating"], ["created"], ["ungated"], ["Running"], ["ended"], [], ["released"]]
+    assert story.lives[TRAIN].times == dict(zip(STATES, (0, 1, 2, 3, 4, 5, 7), strict=True))
+    assert story.between((TRAIN, GATED), (TRAIN, RUNNING)) == 4
+
+
+@pytest.mark.parametrize(
+    "seen, where, expected",
+    [
+        pytest.param(pod(), HALF, CREATING, id="one of two slices is there"),
+        pytest.param(pod(gated=False), PROMISED, UNGATED, id="ungated, before its node says that the slice is there"),
+        pytest.param(run(phase="Succeeded"), EMPTY, ENDED, id="ended without a slice that anybody saw"),
+        pytest.param(run(phase="Failed"), GOING, ENDED, id="failed, and its slice is going"),
+        pytest.param(pod(), node([allocation("other")]), GATED, id="another pod's slice"),
+    ],
+)
+def test_what_is_seen_first_implies_all_before_it(seen, where, expected):
+    story = Story()
+    assert told(story.see(seen, [where], 1.0)) == list(STATES[: STATES.index(expected) + 1])
+    assert story.see(seen, [where], 2.0) == []
+
+
+def test_a_wait_is_told_once_and_again_when_its_words_change():
+    story = Story()
+    full = pod(says=("Waiting", "no GPU has room"))
+    assert told(story.see(full, [EMPTY], 1)) == [GATED, WAITS]
+    assert story.see(full, [EMPTY], 2) == []
+    changed = story.see(pod(says=("Waiting", "next in line")), [EMPTY], 3)
+    assert [str(each) for each in changed] == ["pod train: waits: next in line"]
+    assert told(story.see(pod(says=("Creating", "being made")), [PROMISED], 4)) == [CREATING]
+    assert story.lives[TRAIN].waits == ""
+
+
+def test_news_reads_as_a_line():
+    story = Story()
+    story.see(pod(), [PROMISED], 0)
+    story.see(run(phase="Running"), [THERE], 1)
+    assert str(story.see(run(phase="Failed"), [THERE], 2)[0]) == "pod train: Failed"
+    assert str(story.see(run(phase="Failed"), [EMPTY], 3)[0]) == f"pod train: {RELEASED}"
+
+
+def test_the_timetable_counts_from_when_the_pod_was_asked_for():
+    story = Story()
+    story.see(pod(), [EMPTY], 5.0)
+    story.see(run(phase="Running"), [THERE], 5.25)
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(timetable(story.lives.values(), {TRAIN: "1g.5gb"}, {}))
+    line = capture.get().splitlines()[1].split()
+    assert line == ["train", "1g.5gb", "5.0", "s", *["+0.25"] * 4, "Running", "on", "gpu-0"]
