@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
     "controller": "Place the pods that wait for slices, and take slices back when their pods are gone.",
     "webhook": "Serve the admission webhook that gates the pods that ask for slices.",
+    "agent": "Make and destroy the slices of a node, or of many emulated ones.",
 }
 """Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""
 

@@ -45,13 +45,17 @@ class Driver(Protocol):
     """The GPUs of one node.
 
     Every call blocks for as long as the hardware takes: milliseconds to a second, or for ever on a sick GPU. So no
-    call is made from an event loop. The hardware serialises what concerns one GPU; the caller makes such calls one
-    after another from one thread, and calls for different GPUs side by side, so that a hung GPU holds up itself
-    alone. `lanes.Lanes` does this for an async caller, with a deadline.
+    call is made from an event loop, unless `prompt` says that it may. The hardware serialises what concerns one GPU;
+    the caller makes such calls one after another from one thread, and calls for different GPUs side by side, so that
+    a hung GPU holds up itself alone. `lanes.Lanes` does this for an async caller, with a deadline.
 
     Nothing is kept by the caller's side of a driver: after a kill at any moment, `slices` on a new driver tells what
     there is. All calls raise GpuLost where the GPU has failed.
     """
+
+    def prompt(self, gpu: GpuUuid) -> bool:
+        """Whether the next calls for this GPU come back at once: true of nothing but memory. Hardware never is."""
+        return False
 
     def boot_id(self) -> str:
         """Changes when the machine was started anew, and with that all slices were lost."""

@@ -55,6 +55,9 @@ class EmulatedDriver(Driver):
 
     # The interface --------------------------------------------------------------------------------------------------
 
+    def prompt(self, gpu: GpuUuid) -> bool:
+        return self._latencies == INSTANT and not self.faults.hangs(gpu)
+
     def boot_id(self) -> str:
         return self._contents().boot_id
 
@@ -106,12 +109,12 @@ class EmulatedDriver(Driver):
 
     # Beyond the interface -------------------------------------------------------------------------------------------
 
-    def reboot(self) -> None:
-        """The machine starts anew: no slices, another boot id."""
+    def reboot(self, boot_id: str = "") -> None:
+        """The machine starts anew: no slices, another boot id; by chance unless one is given."""
         with self._lock:
             empty: dict[str, Card] = {gpu.uuid: Card(model=gpu.model.name) for gpu in self._gpus.values()}
-            boot = uuid.UUID(int=self._rng.getrandbits(128), version=4)
-            self._memory.write(Contents(boot_id=str(boot), gpus=empty))
+            boot = boot_id or str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
+            self._memory.write(Contents(boot_id=boot, gpus=empty))
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

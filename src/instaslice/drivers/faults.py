@@ -60,6 +60,15 @@ class Faults:
             self._hanging.discard(gpu)
             self._changed.notify_all()
 
+    def clear(self) -> None:
+        """All is well again, on all GPUs."""
+        with self._changed:
+            self._refusals.clear()
+            self._holds.clear()
+            self._ills.clear()
+            self._hanging.clear()
+            self._changed.notify_all()
+
     # What the emulated driver asks ----------------------------------------------------------------------------------
 
     def meet(self, gpu: GpuUuid, what: str) -> None:
@@ -68,6 +77,10 @@ class Faults:
             self._changed.wait_for(lambda: gpu not in self._hanging)
             if reason := self._ills.get(gpu):
                 raise GpuLost(f"GPU {gpu}: {what}: {reason}; reset the GPU or drain the node")
+
+    def hangs(self, gpu: GpuUuid) -> bool:
+        with self._changed:
+            return gpu in self._hanging
 
     def refused(self, gpu: GpuUuid) -> bool:
         """Whether a create is to be refused; counts it."""

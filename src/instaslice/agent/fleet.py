@@ -1,0 +1,267 @@
+"""Many nodes in one process: one watch on nodes, one on Instaslice objects, a queue of the nodes to look at.
+
+A node is looked at by one worker at a time, so each object has one write in flight, and the next carries all that
+has gathered meanwhile. An idle node costs nothing but a glance each minute.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from instaslice.agent import report
+from instaslice.agent.emulation import Emulation, RemoteControl, Shape
+from instaslice.agent.node import NodeAgent, unserved
+from instaslice.agent.resources import advertised, correction
+from instaslice.agent.worker import Habits, Surroundings
+from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
+from instaslice.drivers.lanes import Lanes
+from instaslice.errors import InstasliceError
+from instaslice.kube.cache import Cache, freeze_heap
+from instaslice.kube.client import Client, JsonOp, Selector
+from instaslice.kube.clock import Clock
+from instaslice.kube.core import NODES, Node, ObjectReference
+from instaslice.kube.errors import AlreadyExists, Conflict, NotFound
+from instaslice.kube.events import Recorder, Said
+from instaslice.kube.meta import Key, ObjectMeta, OwnerReference
+from instaslice.kube.queue import Queue
+from instaslice.kube.watch import Reflector
+
+log = logging.getLogger(__name__)
+
+MANAGER = "instaslice-agent"
+GLANCE_SECONDS = 60.0
+"""Between two looks at hardware and status that nothing told us to take: somebody may have changed them by hand."""
+LAZY_SECONDS = 1.0
+"""Between two writes that say nothing but which spec was seen: it would double our writes, and nobody waits for it."""
+WORKERS = 16
+"""Nodes looked at side by side, which is to say: writes in flight."""
+
+
+@dataclass
+class Played:
+    """A node that we play, and the last that we wrote of it; None where that is not known."""
+
+    uid: str
+    shape: Shape
+    agent: NodeAgent
+    control: RemoteControl
+    advertised: dict[str, str]
+    object: str
+    written: Status | None
+    wrote: float
+    glanced: float
+
+
+class Fleet:
+    """Plays all emulated nodes that a selector finds, as they come and go."""
+
+    def __init__(
+        self,
+        client: Client,
+        emulation: Emulation,
+        *,
+        selector: str,
+        clock: Clock,
+        rng: random.Random,
+        habits: Habits | None = None,
+        lanes: Lanes | None = None,
+    ) -> None:
+        self._client = client
+        self._emulation = emulation
+        self._clock = clock
+        self._habits = habits or Habits()
+        self._lanes = lanes or Lanes()
+        self._played: dict[str, Played] = {}
+        self._queue: Queue[str] = Queue(clock=clock)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
+        self._nodes: Cache[Node] = Cache()
+        self._objects: Cache[Instaslice] = Cache()
+        chosen = Selector(labels=selector)
+        self._reflectors = (
+            Reflector(client, NODES, self._nodes, clock=clock, rng=rng, selector=chosen),
+            Reflector(client, INSTASLICES, self._objects, clock=clock, rng=rng),
+        )
+
+    async def run(self) -> None:
+        """Until cancelled. A task that fails ends it."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for reflector in self._reflectors:
+                tasks.create_task(reflector.run())
+            tasks.create_task(self._recorder.run())
+            await self._nodes.synced()
+            await self._objects.synced()
+            freeze_heap()
+            self._nodes.on_change(self._node_changed)
+            self._objects.on_change(self._object_changed)
+            log.info("playing %d nodes", len(self._nodes))
+            await self._queue.work(self._reconcile, workers=WORKERS)
+
+    # What wakes a node ----------------------------------------------------------------------------------------------
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        assert node is not None
+        self._queue.add(node.metadata.name)
+
+    def _object_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        # What we wrote ourselves comes back as a change of the status alone.
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            thing = new or old
+            assert thing is not None
+            self._queue.add(thing.metadata.name)
+
+    # One look at a node ---------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, name: str) -> float | None:
+        node, thing = self._nodes.get(Key("", name)), self._objects.get(Key("", name))
+        if node is None:
+            self._leave(name)
+            return None
+        if thing is None or _of_another(thing, node):
+            await self._renew(node, thing)
+            return None  # the watch brings the object back
+        try:
+            played = self._play(node, thing)
+        except InstasliceError as error:
+            return await self._refuse(node, thing, error)
+        played.control.obey(node)
+        self._glance(played, thing)
+        played.agent.take(thing)
+        played.agent.advance()
+        waits = [await self._report(played, thing), played.agent.again()]
+        await self._advertise(node, played)
+        waits.append(max(0.0, played.glanced + GLANCE_SECONDS - self._clock.monotonic()))
+        return min(wait for wait in waits if wait is not None)
+
+    def _play(self, node: Node, thing: Instaslice) -> Played:
+        """The agent of the node; a new one where its machine, its shape or its object is another."""
+        name, shape = node.metadata.name, Shape.of(node)
+        played = self._played.get(name)
+        if played is not None:
+            if (played.uid, played.shape, played.object) == (node.metadata.uid, shape, thing.metadata.uid):
+                return played
+            self._stop(name)
+        driver = self._emulation.driver(node)
+        regarding = ObjectReference(
+            api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=thing.metadata.uid
+        )
+        control = RemoteControl(driver, partial(self._warn, regarding, "BadFault", "Emulate"))
+        # Before the agent reads it: a boot that was asked for while nobody was there has happened.
+        control.obey(node)
+        around = Surroundings(
+            driver=driver,
+            lanes=self._lanes,
+            clock=self._clock,
+            habits=self._habits,
+            spawn=self._spawn,
+            changed=partial(self._queue.add, name),
+            failed=partial(self._failed, regarding),
+        )
+        agent = NodeAgent(around, thing.status)
+        played = self._played[name] = Played(
+            uid=node.metadata.uid,
+            shape=shape,
+            agent=agent,
+            control=control,
+            advertised=advertised(agent.models),
+            object=thing.metadata.uid,
+            written=None if thing.status == NOTHING_REPORTED else thing.status,
+            wrote=0.0,
+            glanced=self._clock.monotonic(),
+        )
+        return played
+
+    def _glance(self, played: Played, thing: Instaslice) -> None:
+        """Once in a while: is all as we think it is, on the hardware and in the object?"""
+        now = self._clock.monotonic()
+        if now - played.glanced < GLANCE_SECONDS:
+            return
+        played.glanced = now
+        played.agent.look()
+        if thing.status != played.written:
+            played.written = None
+
+    async def _report(self, played: Played, thing: Instaslice) -> float | None:
+        """Write what has changed; the seconds to wait where that can wait."""
+        status = played.agent.status(None)
+        ops = report.patch(played.written, status)
+        if not ops:
+            return None
+        wait = played.wrote + LAZY_SECONDS - self._clock.monotonic()
+        if report.trivial(ops) and wait > 0:
+            return wait
+        played.written = None  # until the server has said that it is
+        await self._patch(thing, ops)
+        played.written, played.wrote = status, self._clock.monotonic()
+        return None
+
+    async def _patch(self, thing: Instaslice, ops: list[JsonOp]) -> None:
+        key = Key("", thing.metadata.name)
+        # One that is gone is no failure: the watch will say so.
+        with suppress(NotFound):
+            await self._client.patch(INSTASLICES, key, ops, manager=MANAGER, subresource="status")
+
+    async def _advertise(self, node: Node, played: Played) -> None:
+        change = correction(node.status, played.advertised)
+        if change:
+            with suppress(NotFound):
+                await self._client.merge(
+                    NODES, Key("", node.metadata.name), change, manager=MANAGER, subresource="status"
+                )
+
+    async def _renew(self, node: Node, thing: Instaslice | None) -> None:
+        """An empty object that goes when its node goes, in place of one of an earlier node of that name."""
+        meta = node.metadata
+        if thing is not None:
+            try:
+                await self._client.delete(INSTASLICES, Key("", meta.name), uid=thing.metadata.uid)
+            except (NotFound, Conflict):
+                return
+        owner = OwnerReference(api_version=NODES.api_version, kind=NODES.kind, name=meta.name, uid=meta.uid)
+        with suppress(AlreadyExists):
+            new = Instaslice(metadata=ObjectMeta(name=meta.name, owner_references=[owner]))
+            await self._client.create(INSTASLICES, new)
+
+    async def _refuse(self, node: Node, thing: Instaslice, error: InstasliceError) -> float | None:
+        """Say on the object why its node cannot be played; a changed label brings it back here."""
+        self._stop(node.metadata.name)
+        log.warning("node %s: %s", node.metadata.name, error)
+        status = unserved(thing, str(error), self._clock.now())
+        if status != thing.status:
+            await self._patch(thing, report.patch(None, status))
+        return None
+
+    def _leave(self, name: str) -> None:
+        if name in self._played:
+            self._stop(name)
+            self._emulation.forget(name)
+
+    def _stop(self, name: str) -> None:
+        if played := self._played.pop(name, None):
+            played.agent.end()
+
+    # What goes wrong ------------------------------------------------------------------------------------------------
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        assert self._tasks is not None
+        return self._tasks.create_task(work)
+
+    def _failed(self, regarding: ObjectReference, slice_: PreparedSlice) -> None:
+        self._warn(regarding, "SliceFailed", "Create", f"{slice_.profile} at {slice_.start}: {slice_.reason}")
+
+    def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
+        log.warning("%s: %s", regarding.name, note)
+        self._recorder.record(Said(regarding, True, reason, action, note))
+
+
+def _of_another(thing: Instaslice, node: Node) -> bool:
+    """Whether it belongs to an earlier node of the same name."""
+    owners = [each for each in thing.metadata.owner_references if each.kind == NODES.kind]
+    return bool(owners) and all(each.uid != node.metadata.uid for each in owners)

@@ -1,0 +1,53 @@
+"""What a node advertises: for each profile the most that its GPUs could ever hold, and their memory by labels.
+
+The numbers do not change as slices come and go, so that no pod waits for a node status: the ledger keeps pods apart.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from instaslice.api import names
+from instaslice.geometry import Model, ProfileName, States
+from instaslice.kube.core import NodeStatus
+
+
+def advertised(gpus: Iterable[Model]) -> dict[str, str]:
+    """Resource name → quantity, for the GPUs of one node."""
+    total: Counter[str] = Counter()
+    for model, count in Counter(map(States.of, gpus)).items():
+        for resource, most in _most(model).items():
+            total[resource] += most * count
+    return {resource: str(quantity) for resource, quantity in total.items()}
+
+
+def correction(status: NodeStatus, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """The merge patch that makes capacity and allocatable say what is wanted; empty where they do."""
+    changes: dict[str, dict[str, str | None]] = {}
+    for field, told in (("capacity", status.capacity), ("allocatable", status.allocatable)):
+        change: dict[str, str | None] = {name: value for name, value in wanted.items() if told.get(name) != value}
+        # Of GPUs that were here before.
+        change |= {name: None for name in told if _ours(name) and name not in wanted}
+        if change:
+            changes[field] = change
+    return {"status": changes} if changes else {}
+
+
+def _ours(resource: str) -> bool:
+    return resource == names.MEMORY or resource.startswith(names.RESOURCE)
+
+
+_known: dict[States, dict[str, int]] = {}
+
+
+def _most(states: States) -> dict[str, int]:
+    """Of one GPU. Remembered: a thousand nodes have few models, and `States.of` gives one object for each."""
+    if states not in _known:
+        most: Counter[str] = Counter()
+        for layout in states.layouts:
+            most |= Counter(states.placements[k].profile for k in layout)
+        _known[states] = {
+            **{f"{names.GROUP}/{ProfileName.parse(name).resource}": count for name, count in most.items()},
+            names.MEMORY: states.most_label_gb(),
+        }
+    return _known[states]
