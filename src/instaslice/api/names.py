@@ -28,6 +28,13 @@ OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` keeps us out of it."""
 OPTED_OUT = "disabled"
 
+PLACEHOLDER = f"{GROUP}/placeholder"
+"""Label of the pods that stand for waiting ones before a node autoscaler."""
+WAITING = f"{GROUP}/waiting"
+"""Annotation of a placeholder: the pod that it was made for."""
+PLACEHOLDER_PRIORITY = "instaslice-placeholder"
+"""The PriorityClass of placeholders."""
+
 NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""
 WEBHOOK = "instaslice-webhook"
