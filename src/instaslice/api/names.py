@@ -24,6 +24,8 @@ SLICE_READY = f"{GROUP}/SliceReady"
 
 MANAGED = f"{GROUP}/managed"
 """Taint of the nodes whose GPUs are ours, where the administrator wants it."""
+TAINTED = f"{GROUP}/tainted"
+"""Annotation of a node: that taint is ours, and not one that the node was registered with."""
 OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` keeps us out of it."""
 OPTED_OUT = "disabled"

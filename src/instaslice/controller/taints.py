@@ -1,13 +1,16 @@
 """The taint `gpu.das.com/managed:NoSchedule`: on every node whose GPUs are ours, where the administrator wants it.
 
 It keeps pods without slices off GPU nodes; the webhook gives pods with slices the toleration. A node is ours while it
-has an Instaslice object. The taint's key is ours too: it is taken from every other node, whoever put it there.
+has an Instaslice object. A node that registers with the taint, so that nobody is there before our agent, keeps it: only
+what we put there, and marked with an annotation, do we take away.
 
 Level-based: each look compares one node with what it should be.
 """
 
+from collections.abc import Sized
+
 from instaslice.api.instaslice import Instaslice
-from instaslice.api.names import MANAGED
+from instaslice.api.names import MANAGED, TAINTED
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import Clock
@@ -67,20 +70,32 @@ def steps_to(node: Node, *, wanted: bool) -> list[JsonOp]:
     entries are named: we do not read all fields of the others' taints and could not write them back.
     """
     taints = node.spec.taints or []
-    there = [index for index, each in enumerate(taints) if (each.key, each.effect) == (TAINT.key, TAINT.effect)]
-    if wanted == bool(there):
+    there = next((at for at, each in enumerate(taints) if (each.key, each.effect) == (TAINT.key, TAINT.effect)), None)
+    marks = node.metadata.annotations
+    if wanted:
+        if there is not None:
+            return []
+        return [*_added("/spec/taints", "-", TAINT, taints), *_added("/metadata/annotations", _MARK, "true", marks)]
+    if TAINTED not in marks:
         return []
-    if not wanted:
-        place = f"/spec/taints/{there[0]}"
-        return [
+    taken = [JsonOp(op="remove", path=f"/metadata/annotations/{_MARK}")]
+    if there is not None:
+        place = f"/spec/taints/{there}"
+        taken += [
             JsonOp(op="test", path=f"{place}/key", value=TAINT.key),
             JsonOp(op="test", path=f"{place}/effect", value=TAINT.effect),
             JsonOp(op="remove", path=place),
         ]
-    if taints:
-        return [JsonOp(op="add", path="/spec/taints/-", value=TAINT)]
-    # Without the test a list that came into being since would be replaced.
-    return [
-        JsonOp(op="test", path="/spec/taints", value=None),
-        JsonOp(op="add", path="/spec/taints", value=[TAINT]),
-    ]
+    return taken
+
+
+_MARK = TAINTED.replace("/", "~1")
+
+
+def _added(path: str, at: str, value: object, into: Sized) -> list[JsonOp]:
+    """One more entry of a list or map. Where there is none yet the whole comes into being; without the test, one that
+    came since would be replaced."""
+    if len(into):
+        return [JsonOp(op="add", path=f"{path}/{at}", value=value)]
+    whole = [value] if at == "-" else {at.replace("~1", "/"): value}
+    return [JsonOp(op="test", path=path, value=None), JsonOp(op="add", path=path, value=whole)]

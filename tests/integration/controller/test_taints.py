@@ -8,6 +8,7 @@ import pytest
 
 from instaslice.api import crd
 from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.api.names import TAINTED
 from instaslice.controller.taints import TAINT, Taints, steps_to
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import JsonOp, Selector
@@ -98,6 +99,24 @@ async def test_without_the_flag_the_taints_of_an_earlier_time_go(client, node):
         await tainted(client, node, ours=False)
 
 
+async def test_a_taint_that_a_node_was_registered_with_stays(client, namespace, node):
+    """It keeps the node empty until our agent is there; whoever wants it gone says so to the kubelet."""
+    ours = JsonOp(op="add", path="/spec/taints/-", value=TAINT)
+    await client.patch(NODES, node, [ours])
+    other = Key("", f"{namespace}-other")
+    await client.create(NODES, {"metadata": {"name": other.name}, "spec": {"taints": [THEIRS]}})
+    try:
+        async with running(client, wanted=True):
+            await manage(client, other)
+            await tainted(client, other, ours=True)
+        async with running(client, wanted=False):
+            await tainted(client, other, ours=False)
+    finally:
+        await client.delete(INSTASLICES, other)
+        await client.delete(NODES, other)
+    await tainted(client, node, ours=True)
+
+
 async def test_what_others_change_at_the_same_time_is_kept(client, node):
     """Another adds and removes a taint of its own, again and again, while ours comes and goes."""
     other = {"key": "busy", "effect": "NoSchedule"}
@@ -124,15 +143,20 @@ async def test_what_others_change_at_the_same_time_is_kept(client, node):
 
 
 async def test_a_patch_made_from_an_old_reading_changes_nothing(client, node):
-    bare = await client.patch(NODES, node, [JsonOp(op="replace", path="/spec/taints", value=None)])
-    for wanted, now in ((True, [THEIRS]), (False, [THEIRS, {"key": TAINT.key, "effect": TAINT.effect}])):
-        old = (
-            bare
-            if wanted
-            else await client.patch(NODES, node, [JsonOp(op="replace", path="/spec/taints", value=now[1:])])
-        )
-        await client.patch(NODES, node, [JsonOp(op="replace", path="/spec/taints", value=now)])
-        with pytest.raises(Invalid):
-            await client.patch(NODES, node, steps_to(old, wanted=wanted))
-        left = {each.key for each in (await client.get(NODES, node)).spec.taints}
-        assert left >= {each["key"] for each in now}
+    ours = {"key": TAINT.key, "effect": TAINT.effect}
+
+    async def become(*taints):
+        return await client.patch(NODES, node, [JsonOp(op="replace", path="/spec/taints", value=list(taints) or None)])
+
+    bare = await become()
+    await become(THEIRS)
+    with pytest.raises(Invalid):
+        await client.patch(NODES, node, steps_to(bare, wanted=True))
+
+    marked = await client.patch(NODES, node, steps_to(await become(THEIRS), wanted=True))
+    await become(ours, THEIRS)
+    with pytest.raises(Invalid):
+        await client.patch(NODES, node, steps_to(marked, wanted=False))
+    left = await client.get(NODES, node)
+    assert {"team", TAINT.key} <= {each.key for each in left.spec.taints}
+    assert TAINTED in left.metadata.annotations

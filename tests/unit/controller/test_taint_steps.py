@@ -9,38 +9,69 @@ from instaslice.controller.taints import steps_to
 OURS = {"key": "gpu.das.com/managed", "effect": "NoSchedule"}
 THEIRS = {"key": "team", "value": "a", "effect": "NoExecute"}
 STRICTER = {"key": "gpu.das.com/managed", "effect": "NoExecute"}
+MARK = {"gpu.das.com/tainted": "true"}
+NOTE = {"some": "note"}
+MARKED = "/metadata/annotations/gpu.das.com~1tainted"
 
 
 def holds(path, value):
     return {"op": "test", "path": path, "value": value}
 
 
+def add(path, value):
+    return {"op": "add", "path": path, "value": value}
+
+
 @pytest.mark.parametrize(
-    "taints, wanted, steps",
+    "taints, annotations, steps",
     [
-        pytest.param([THEIRS, OURS], True, [], id="there already"),
-        pytest.param([THEIRS], False, [], id="not there already"),
-        pytest.param(None, False, [], id="no taints at all"),
+        pytest.param([THEIRS, OURS], MARK, [], id="there already"),
+        pytest.param([OURS], {}, [], id="there since the node was registered: not ours to mark"),
         pytest.param(
-            None,
-            True,
-            [holds("/spec/taints", None), {"op": "add", "path": "/spec/taints", "value": [OURS]}],
+            [],
+            {},
+            [
+                holds("/spec/taints", None),
+                add("/spec/taints", [OURS]),
+                holds("/metadata/annotations", None),
+                add("/metadata/annotations", MARK),
+            ],
             id="the first taint, if it is still the first",
         ),
-        pytest.param([THEIRS], True, [{"op": "add", "path": "/spec/taints/-", "value": OURS}], id="beside others"),
+        pytest.param([THEIRS], NOTE, [add("/spec/taints/-", OURS), add(MARKED, "true")], id="beside others"),
+        pytest.param([STRICTER], MARK, [add("/spec/taints/-", OURS), add(MARKED, "true")], id="beside a stricter one"),
+    ],
+)
+def test_putting_it_there(taints, annotations, steps):
+    assert made(taints, annotations, wanted=True) == steps
+
+
+@pytest.mark.parametrize(
+    "taints, annotations, steps",
+    [
+        pytest.param([THEIRS], {}, [], id="not there already"),
+        pytest.param([], {}, [], id="no taints at all"),
+        pytest.param([OURS], NOTE, [], id="there since the node was registered: not ours to take"),
         pytest.param(
             [THEIRS, OURS],
-            False,
+            MARK,
             [
+                {"op": "remove", "path": MARKED},
                 holds("/spec/taints/1/key", OURS["key"]),
                 holds("/spec/taints/1/effect", OURS["effect"]),
                 {"op": "remove", "path": "/spec/taints/1"},
             ],
             id="taken from its place, if it is still there",
         ),
-        pytest.param([STRICTER], False, [], id="an administrator's stricter one is not ours"),
+        pytest.param([THEIRS], MARK, [{"op": "remove", "path": MARKED}], id="another took it, and left our mark"),
+        pytest.param([STRICTER], MARK, [{"op": "remove", "path": MARKED}], id="a stricter one is not ours"),
     ],
 )
-def test_steps(taints, wanted, steps):
-    made = steps_to(node(**({"taints": taints} if taints else {})), wanted=wanted)
-    assert msgspec.to_builtins(made) == steps
+def test_taking_it_away(taints, annotations, steps):
+    assert made(taints, annotations, wanted=False) == steps
+
+
+def made(taints, annotations, *, wanted):
+    bare = node(taints=taints)
+    meta = msgspec.structs.replace(bare.metadata, annotations=annotations)
+    return msgspec.to_builtins(steps_to(msgspec.structs.replace(bare, metadata=meta), wanted=wanted))
