@@ -6,7 +6,7 @@ resources", destroying what is held is "in use", a 1g.35gb filled by its own sli
 the numbers of MIG devices have gaps.
 """
 
-# ruff: noqa: N802 - the names are NVML's
+# ruff: noqa: N802, N815 - the names are NVML's
 import functools
 from dataclasses import dataclass, field
 
