@@ -1,7 +1,7 @@
 """The NVML driver over a library that behaves as an H200's was measured to: what it finds, makes and refuses."""
 
-import contextlib
 import os
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 
@@ -149,7 +149,7 @@ def test_a_gpu_that_waited_for_its_reset_is_well_afterwards():
     driver, nvml = machine(off(a100()), enable_mig=True)
     (gpu,) = driver.discover()
     assert gpu.model.profile("1g.5gb").starts == (0, 1, 2, 3, 4, 5, 6), "the geometry is known before"
-    with pytest.raises(DriverError, match="MIG mode is off"):
+    with pytest.raises(DriverError, match="MIG mode comes on with the next reset"):
         driver.create(gpu.uuid, "1g.5gb", 0)
     nvml.cards[0].mig = True
     assert driver.watch_health({}, 0) == {}
@@ -415,7 +415,7 @@ def test_random_creates_and_destroys_never_overlap_and_end_empty(seed):
             driver.destroy(held.pop(rng.randrange(len(held))))
         else:
             profile = rng.choice(gpu.model.profiles)
-            with contextlib.suppress(SlotTaken):
+            with suppress(SlotTaken):
                 held.append(driver.create(gpu.uuid, profile.name, rng.choice(profile.starts)))
         listed = driver.slices(gpu.uuid)
         assert set(listed) == set(held)

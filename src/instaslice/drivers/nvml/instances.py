@@ -4,9 +4,8 @@ from pathlib import Path
 
 from instaslice.drivers.driver import Gpu, GpuUuid, MigUuid, Slice
 from instaslice.drivers.errors import DriverError, InUse, SlotTaken, Unsupported
-from instaslice.drivers.nvml import holders
+from instaslice.drivers.nvml import holders, mode
 from instaslice.drivers.nvml.library import Code, GpuInstance, Handle, Refused
-from instaslice.drivers.nvml.mode import OFF
 from instaslice.drivers.nvml.session import Session
 from instaslice.geometry import Placement, Profile, UnknownProfile
 
@@ -39,7 +38,7 @@ class Instances:
             try:
                 return self._fill(gpu, handle, wanted, size, gi)
             except DriverError as error:
-                self._take_back(handle, gi, error)
+                self._take_back(gi, error)
                 raise
 
     def destroy(self, gpu: Gpu, doomed: Slice) -> None:
@@ -90,8 +89,8 @@ class Instances:
                         f"GPU {gpu.uuid}: {wanted} does not fit beside what is there: "
                         f"{there or 'nothing that can be listed'}"
                     ) from error
-                case Code.NOT_SUPPORTED if not self._nvml.mig_mode(handle)[0]:
-                    raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {OFF}") from error
+                case Code.NOT_SUPPORTED if off := mode.ill(self._nvml, handle, enable=False):
+                    raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {off}") from error
                 case Code.NOT_SUPPORTED | Code.INVALID_ARGUMENT:
                     raise Unsupported(f"GPU {gpu.uuid}: the driver does not make {wanted}: {error}") from error
             raise
@@ -113,7 +112,7 @@ class Instances:
             self._fillers[gpu, profile] = filler
         return filler
 
-    def _take_back(self, handle: Handle, gi: Handle, reason: DriverError) -> None:
+    def _take_back(self, gi: Handle, reason: DriverError) -> None:
         try:
             self._remove(self._nvml.gpu_instance(gi), 0)
         except Refused as error:
