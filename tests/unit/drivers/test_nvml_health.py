@@ -105,6 +105,22 @@ def test_a_lost_gpu_is_told_and_found_again_in_a_new_session(driver, nvml, time)
     assert driver.watch_health({}, 0), "and events are told again"
 
 
+def test_no_session_is_renewed_under_a_call(driver, nvml, time):
+    driver.watch_health({}, 0)
+
+    def before(name):
+        if name == "nvmlGpuInstanceCreateComputeInstance":
+            nvml.cards[0].lost = True
+            assert list(driver.watch_health({}, 0)) == ["GPU-one"]
+
+    nvml.before = before
+    assert driver.create("GPU-two", "1g.18gb", 0).whole
+    assert nvml.calls.count("nvmlInit") == 1
+    time.sleep(RENEWAL)
+    driver.watch_health({}, 0)
+    assert nvml.calls.count("nvmlInit") == 2, "but afterwards"
+
+
 def test_a_session_that_cannot_be_opened_again_is_tried_later(driver, nvml, time):
     assert driver.watch_health({}, 0) == {}
     nvml.installed, nvml.cards[0].lost = False, True
