@@ -83,4 +83,12 @@ bench-burst: setup ## Pods a second through the gate in a burst of 1,000, beside
 bench-calls: setup ## API calls that a pod costs, on 1, 10 and 100 nodes
 	@$(BIN)/python bench/calls.py
 
-.PHONY: help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)
+test-gpu: ## Tests on a real GPU that is idle, which they cut up and leave as it was (INSTASLICE_TEST_GPU=0)
+	@[ -d .carry ] || $(MAKE) --no-print-directory setup
+	@PYTHON=$(PYTHON) scripts/gpu_check test
+
+bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching it costs
+	@[ -d .carry ] || $(MAKE) --no-print-directory setup
+	@PYTHON=$(PYTHON) scripts/gpu_check bench
+
+.PHONY: test-gpu bench-gpu help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)

@@ -211,6 +211,16 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
     assert [(a.pod.uid, a.state, a.start) for a in world.spec("a").allocations] == [(uid, State.UNGATED, made.start)]
 
 
+def test_a_restart_disturbs_nobody(world):
+    uids = [world.add_pod("1g.5gb") for _ in range(8)]
+    world.settle()
+    before = world.spec("a")
+    world.begin()
+    world.settle()
+    assert world.spec("a") == before
+    assert world.running() == uids[:7]
+
+
 def test_a_large_pod_is_not_passed_for_ever():
     """Small pods come as fast as they end, so that seven slices are never free at once; still the large one runs."""
     world = World(patience=300)
@@ -241,7 +251,7 @@ DEEDS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(DEEDS, st.integers(0, 1000))
 def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
     """Pods come and go, hardware refuses, the controller is started anew at any point between two deeds."""

@@ -44,7 +44,9 @@ class World:
     def begin(self):
         """A new dispatcher, told what is there: what a restarted controller does."""
         self.unwritten, self.ungates, self.failing, self.told, self.woken = set(), set(), {}, set(), False
-        self.dispatcher = Dispatcher(self, policies.named("adaptive"), lambda: self.now, Random(1), self.limits)
+        self.dispatcher = Dispatcher(
+            self, policies.named("adaptive"), lambda: self.now, Random(self.rng.random()), self.limits
+        )
         for node in self.nodes.values():
             self.dispatcher.node_changed(None, node)
         for thing in self.instaslices.values():
