@@ -9,11 +9,9 @@ ours. Calls that follow the clock and not pods (leases, nodes) and the opening o
 """
 
 import asyncio
-import re
-from collections import Counter
 
 import click
-from bursts import bare_loop, burst, cluster_of
+from bursts import Calls, bare_loop, burst, calls_of, cluster_of
 
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.kube.client import Client
@@ -24,35 +22,15 @@ PER_SECOND = 5.0
 QUIET = 3.0
 """Seconds in which late calls come: events, the last entry that leaves a spec."""
 
-Calls = Counter[tuple[str, str]]
-"""Verb, resource with its subresource → calls."""
-
-_LINE = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
-
-
-def read(metrics: str) -> Calls:
-    calls: Calls = Counter()
-    for line in metrics.splitlines():
-        found = _LINE.match(line)
-        if found is None:
-            continue
-        labels = dict(_LABEL.findall(found[1]))
-        if labels["resource"] in ("leases", "nodes", "") or labels["verb"] in ("WATCH", "LIST"):
-            continue
-        what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
-        calls[labels["verb"], what] += int(float(found[2]))
-    return calls
-
 
 async def count(cluster: Cluster, pods: int, *, gated: bool) -> Calls:
     async with await Client.connect(cluster.kubeconfig) as client:
-        before = read((await client.raw("GET", "/metrics")).decode())
+        before = await calls_of(client)
         await burst(cluster, pods, hold="1s", gated=gated, per_second=PER_SECOND)
         if not gated:
             await until_released(client)
         await asyncio.sleep(QUIET)
-        after = read((await client.raw("GET", "/metrics")).decode())
+        after = await calls_of(client)
     return after - before
 
 
