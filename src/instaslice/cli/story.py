@@ -97,14 +97,15 @@ class Story:
 
 
 def _slices(pod: Pod, nodes: Iterable[Instaslice]) -> list[tuple[Allocation, PreparedSlice | None]]:
-    """What is promised to the pod, and what the agent has made of it."""
+    """What is promised to the pod, and what the agent has made of it. A slice that is destroyed is given back, whenever
+    the controller strikes it off its list."""
     found = []
     for node in nodes:
         mine = [each for each in node.spec.allocations if each.pod.uid == pod.metadata.uid]
         if mine:
             reported = {each.id: each for each in node.status.slices}
             found += [(each, reported.get(each.id)) for each in mine]
-    return found
+    return [(mine, made) for mine, made in found if made is None or made.state is not SliceState.DELETED]
 
 
 def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]], *, held: bool) -> str:

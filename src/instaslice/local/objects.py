@@ -105,7 +105,7 @@ class Objects:
 
     async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
         """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
-        present = await self.nodes(nodes.EMULATED)
+        present = await self.nodes(names.EMULATED)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
             await self._delete(surplus)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]

@@ -5,7 +5,6 @@ instead of a service account, and the API server finds the webhook on loopback.
 """
 
 import asyncio
-import importlib.util
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, Pod
 from instaslice.kube.errors import ServerError
 from instaslice.kube.meta import Key
-from instaslice.local import nodes
 from instaslice.local.errors import NotStarted
 from instaslice.local.objects import DEFINITIONS, Objects
 from instaslice.local.plane import CLIENTS, Plane
@@ -39,11 +37,6 @@ ROLES: Final[Mapping[str, roles.Role]] = {
 PROBED: Final = "default"
 """The namespace in which the webhook is tried out, by dry runs."""
 PATIENCE = 60.0
-
-
-def available() -> list[str]:
-    """Those of our processes that this version has a command for."""
-    return [name for name in ROLES if importlib.util.find_spec(f"instaslice.cli.{name.removeprefix('instaslice-')}")]
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,6 @@ class Operator:
         return {
             name: [sys.executable, "-m", "instaslice.cli", *words, f"--kubeconfig={self.plane.kubeconfig(name)}"]
             for name, words in flags.items()
-            if name in available()
         }
 
     async def install(self, objects: Objects) -> None:
@@ -143,7 +135,7 @@ class Operator:
 
     async def _reports(self, objects: Objects) -> None:
         """Every emulated node has its Instaslice object with GPUs in it, and advertises slices."""
-        emulated = Selector(labels=nodes.EMULATED)
+        emulated = Selector(labels=names.EMULATED)
         expected = {each.metadata.name for each in await objects.client.list(NODES, emulated)}
 
         def unreported(cache: Cache[Instaslice]) -> list[str]:
