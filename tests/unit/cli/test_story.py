@@ -87,4 +87,4 @@ def test_the_timetable_counts_from_when_the_pod_was_asked_for():
     with console.capture() as capture:
         console.print(timetable(story.lives.values(), {TRAIN: "1g.5gb"}, {}))
     line = capture.get().splitlines()[1].split()
-    assert line == ["train", "1g.5gb", "5.0", "s", *["+0.25"] * 4, "Running", "on", "gpu-0"]
+    assert line == ["train", "1g.5gb", "gpu-0", "5.0", *["+0.25"] * 4]
