@@ -101,6 +101,7 @@ class Dispatcher:
         """Ungated pods whose promise is lost."""
         self._failures: dict[Grant, int] = {}
         self._again: float | None = None
+        self._complete = False
 
     @property
     def due(self) -> float | None:
@@ -161,9 +162,9 @@ class Dispatcher:
             self._asks.pop(uid, None)
 
     def resume(self) -> None:
-        """All that is there was told: from now on what is missing is gone. Promises to pods that are gone are taken
-        back, and waiting pods are placed."""
-        for uid in [each for each in self.ledger.promises if each not in self.pods]:
+        """All that is there was told: from now on what is missing is gone. Nothing is decided before."""
+        self._complete = True
+        for uid in {**self.ledger.promises, **self.pods}:
             self._look(uid)
         for name in self.ledger.books:
             self._orders.write(name, soon=False)
@@ -232,6 +233,8 @@ class Dispatcher:
 
     def _look(self, uid: str) -> None:
         """Do what the state of a pod asks for. Safe to repeat."""
+        if not self._complete:
+            return
         pod = self.pods.get(uid)
         promise = self.ledger.promises.get(uid)
         self._homeless.discard(uid)
