@@ -83,7 +83,7 @@ async def test_down_leaves_nothing(new_cluster, killed):
     assert not cluster.down()
 
 
-@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok", *OURS])
+@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok", operator.AGENT])
 async def test_up_killed_on_the_way_is_finished_by_the_next(new_cluster, after):
     """SIGKILL at the moment a component has been started; then down leaves nothing, or up makes it whole."""
     cluster = new_cluster("cut")
