@@ -1,0 +1,104 @@
+"""An agent without a cluster: a clock that moves by hand, GPUs that die at a chosen step, allocations by few words."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+from instaslice.agent.node import NodeAgent
+from instaslice.agent.worker import Habits, Surroundings
+from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, Instaslice, PodRef, Spec, State
+from instaslice.drivers.emulated import EmulatedDriver
+from instaslice.drivers.lanes import Lanes
+from instaslice.geometry import models
+from instaslice.kube.meta import ObjectMeta
+
+A100 = models.named("A100-40GB")
+
+
+class HandClock:
+    def __init__(self):
+        self.seconds = 1000.0
+
+    def monotonic(self):
+        return self.seconds
+
+    def now(self):
+        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+class MortalDriver(EmulatedDriver):
+    """Hardware that outlives the agent, which is killed when `dies_in` more steps of it have begun."""
+
+    dies_in = None
+
+    def _pause(self, step, size):
+        if self.dies_in is not None:
+            self.dies_in -= 1
+            if self.dies_in < 0:
+                self.dies_in = None
+                raise Killed
+
+
+class Bench:
+    """One node whose agent is advanced by hand. `written` is what the API server would hold."""
+
+    def __init__(self, gpus=1, **habits):
+        self.driver = MortalDriver("node", [A100] * gpus)
+        self.gpus = [gpu.uuid for gpu in self.driver.discover()]
+        self.clock = HandClock()
+        self.habits = Habits(**habits)
+        self.written = NOTHING_REPORTED
+        self.spec = ()
+        self.generation = 1
+        self.failures = []
+        self.restart()
+
+    def restart(self):
+        """A new process, which knows what was written and nothing else."""
+        around = Surroundings(
+            driver=self.driver,
+            lanes=Lanes(),
+            clock=self.clock,
+            habits=self.habits,
+            spawn=asyncio.ensure_future,
+            changed=lambda: None,
+            failed=self.failures.append,
+        )
+        self.agent = NodeAgent(around, self.written)
+
+    def write(self, *allocations):
+        self.spec, self.generation = allocations, self.generation + 1
+
+    def work(self, *, report=True):
+        """Take in the spec and do what is due; `report` False is an agent that is killed before it could write."""
+        meta = ObjectMeta(name="node", uid="u", generation=self.generation)
+        self.agent.take(Instaslice(metadata=meta, spec=Spec(allocations=tuple(self.spec))))
+        self.agent.advance()
+        if report:
+            self.written = self.agent.status(None)
+        return self.states()
+
+    def states(self):
+        return {each.id: each.state.value for each in self.written.slices}
+
+    def there(self, gpu=0):
+        """What is on the hardware: (profile, start), with a mark on what is half made."""
+        return [
+            (each.placement.profile, each.placement.start, *(() if each.whole else ("half",)))
+            for each in self.driver.slices(self.gpus[gpu])
+        ]
+
+    def wants(self, name, profile="1g.5gb", start=0, state="creating", gpu=0):
+        return Allocation(
+            id=name,
+            pod=PodRef(namespace="a", name="b", uid="c"),
+            container="main",
+            profile=profile,
+            gpu=self.gpus[gpu],
+            start=start,
+            size=A100.profile(profile).size,
+            state=State(state),
+        )

@@ -1,0 +1,140 @@
+"""What one GPU needs next: tables of what is promised, what is there and what was said before."""
+
+import pytest
+
+from instaslice.agent.decision import Create, Gpu, decide, unreadable
+from instaslice.api.instaslice import Allocation, PodRef, PreparedSlice, SliceState, State
+from instaslice.drivers import Slice
+from instaslice.geometry import models
+
+A100 = models.named("A100-40GB")
+
+
+def promise(name, profile, start, state):
+    pod = PodRef(namespace="a", name="b", uid="c")
+    size = A100.profile(profile).size
+    return Allocation(
+        id=name, pod=pod, container="m", profile=profile, gpu="GPU-0", start=start, size=size, state=State(state)
+    )
+
+
+def there(profile, start, half=False):
+    placement = A100.placement(profile, start)
+    return Slice("GPU-0", placement, start) if half else Slice("GPU-0", placement, start, 0, f"MIG-{profile}-{start}")
+
+
+def said(name, profile, start, state, reason=""):
+    size = A100.profile(profile).size
+    return PreparedSlice(
+        id=name, gpu="GPU-0", profile=profile, start=start, size=size, state=SliceState(state), reason=reason
+    )
+
+
+def in_words(step):
+    if isinstance(step, Create):
+        return f"create {step.wanted.id}"
+    return f"destroy {step.doomed.placement}"
+
+
+@pytest.mark.parametrize(
+    "promised, found, past, steps, states",
+    [
+        pytest.param([("a", "1g.5gb", 0, "creating")], [], [], ["create a"], {"a": "creating"}, id="new"),
+        pytest.param(
+            [("a", "1g.5gb", 0, "creating")], [("1g.5gb", 0)], [], [], {"a": "created"},
+            id="made by an agent that was killed before it could say so",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "creating")], [("1g.5gb", 0, True)], [], ["destroy 1g.5gb at 0"], {"a": "creating"},
+            id="half made by an agent that was killed",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "created")], [], [("a", "1g.5gb", 0, "created")], ["create a"], {"a": "creating"},
+            id="gone before its pod was let go: made again",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "ungated")], [], [("a", "1g.5gb", 0, "created")], [], {"a": "failed"},
+            id="gone under its pod: lost",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "creating")], [], [("a", "1g.5gb", 0, "failed")], [], {"a": "failed"},
+            id="what failed is not tried again",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "creating")], [("1g.5gb", 0, True)], [("a", "1g.5gb", 0, "failed")],
+            ["destroy 1g.5gb at 0"], {"a": "failed", "GPU-0/0": "foreign"},
+            id="what a failed create left is removed",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "deleting")], [("1g.5gb", 0)], [("a", "1g.5gb", 0, "created")],
+            ["destroy 1g.5gb at 0"], {"a": "deleting"}, id="ended",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "deleting")], [], [], [], {"a": "deleted"}, id="ended before it began",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "deleting")], [], [("a", "1g.5gb", 0, "failed")], [], {"a": "deleted"},
+            id="a failed one is taken back",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "deleting"), ("b", "2g.10gb", 0, "creating")], [("1g.5gb", 0)],
+            [("a", "1g.5gb", 0, "created")], ["destroy 1g.5gb at 0"], {"a": "deleting", "b": "creating"},
+            id="a slot given away too early is waited for",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "deleting"), ("b", "1g.5gb", 0, "ungated")], [("1g.5gb", 0)],
+            [("a", "1g.5gb", 0, "deleted")], [], {"a": "deleted", "b": "created"},
+            id="a slice is the second owner's once the first was said to be gone",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "deleting"), ("b", "1g.5gb", 0, "ungated")], [("1g.5gb", 0)], [], [],
+            {"a": "deleted", "b": "created"}, id="also when our reports were lost",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "creating"), ("b", "1g.5gb", 1, "deleting")], [("1g.5gb", 1)], [],
+            ["destroy 1g.5gb at 1", "create a"], {"a": "creating", "b": "deleting"}, id="destroys come first",
+        ),
+        pytest.param([], [("1g.5gb", 0)], [], [], {"MIG-1g.5gb-0": "foreign"}, id="nobody's"),
+        pytest.param([], [], [("a", "1g.5gb", 0, "deleted")], [], {}, id="an allocation that is gone is dropped"),
+    ],
+)  # fmt: skip
+def test_what_is_done_and_said(promised, found, past, steps, states):
+    before = {each.id: each for each in (said(*words) for words in past)}
+    gpu = Gpu("GPU-0", tuple(there(*words) for words in found))
+    made = decide([promise(*words) for words in promised], gpu, before)
+    assert [in_words(step) for step in made.steps] == steps
+    assert {each.id: each.state for each in made.reports} == states
+    # Said once more, on what it said itself: nothing changes.
+    again = decide([promise(*words) for words in promised], gpu, {each.id: each for each in made.reports})
+    assert (again.steps, again.reports) == (made.steps, made.reports)
+
+
+def test_a_sick_gpu_makes_nothing_new_and_keeps_what_it_has():
+    promised = [promise("a", "1g.5gb", 0, "creating"), promise("b", "1g.5gb", 1, "ungated")]
+    made = decide(promised, Gpu("GPU-0", (there("1g.5gb", 1),), ill="Xid 79"), {})
+    assert made.steps == ()
+    assert [(each.state, each.reason) for each in made.reports] == [("failed", "Xid 79"), ("created", "")]
+
+
+def test_orphans_that_were_ours_are_told_from_others():
+    gpu = Gpu("GPU-0", (there("1g.5gb", 0), there("1g.5gb", 1)))
+    made = decide([], gpu, {"a": said("a", "1g.5gb", 0, "created")})
+    assert len(made.orphans) == 2
+    assert made.ours == {("1g.5gb", 0)}
+
+
+@pytest.mark.parametrize(
+    "state, past, told",
+    [
+        pytest.param("creating", None, ("failed", "hung"), id="nothing new can be made"),
+        pytest.param("creating", "created", ("created", ""), id="what was made is believed"),
+        pytest.param("ungated", "created", ("created", ""), id="a running pod is not disturbed"),
+        pytest.param("ungated", None, None, id="nothing is said of what is not known"),
+        pytest.param("deleting", "created", ("deleting", "hung"), id="what ends waits"),
+        pytest.param("deleting", "deleted", ("deleted", ""), id="what has ended has"),
+    ],
+)
+def test_a_gpu_that_does_not_tell_what_is_on_it(state, past, told):
+    before = {"a": said("a", "1g.5gb", 0, past)} if past else {}
+    reports = unreadable([promise("a", "1g.5gb", 0, state)], before, "hung")
+    assert [(each.state, each.reason) for each in reports] == ([told] if told else [])
