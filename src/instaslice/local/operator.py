@@ -134,15 +134,21 @@ class Operator:
         await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
 
     async def _reports(self, objects: Objects) -> None:
-        """Every emulated node has its Instaslice object with GPUs in it, and advertises slices."""
+        """Every emulated node has an Instaslice object with the GPUs that it should have, and advertises slices."""
         emulated = Selector(labels=names.EMULATED)
-        expected = {each.metadata.name for each in await objects.client.list(NODES, emulated)}
+        shapes = {
+            node.metadata.name: [node.metadata.labels[names.EMULATED]] * int(node.metadata.labels[names.GPU_COUNT])
+            for node in await objects.client.list(NODES, emulated)
+        }
 
         def unreported(cache: Cache[Instaslice]) -> list[str]:
-            return sorted(expected - {each.metadata.name for each in cache if each.status.gpus})
+            told = {each.metadata.name: [gpu.model for gpu in each.status.gpus] for each in cache}
+            return sorted(name for name, shape in shapes.items() if told.get(name) != shape)
 
         def silent(cache: Cache[Node]) -> list[str]:
-            return sorted(expected - {each.metadata.name for each in cache if names.MEMORY in each.status.allocatable})
+            return sorted(
+                shapes.keys() - {each.metadata.name for each in cache if names.MEMORY in each.status.allocatable}
+            )
 
         await objects.until("not reported: GPUs of node", INSTASLICES, Selector(), unreported)
         await objects.until("not advertised: slices of node", NODES, emulated, silent)

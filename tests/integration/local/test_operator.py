@@ -1,5 +1,6 @@
 """InstaSlice beside the control plane, as `instaslice up` starts it."""
 
+import asyncio
 import os
 
 import pytest
@@ -105,6 +106,13 @@ async def test_nodes_advertise_slices_and_report_their_gpus(client):
     assert node.status.allocatable[f"{names.RESOURCE}1g.5gb"] == "14"
     reported = await client.get(INSTASLICES, Key("", node.metadata.name))
     assert len(reported.status.gpus) == 2
+
+
+async def test_up_with_other_gpus_waits_for_what_the_nodes_report_then(ours, client):
+    await asyncio.to_thread(ours.up, ours.spec(gpus=3, model="H100-80GB-SXM5"), Source())
+    reported = await client.get(INSTASLICES, Key("", "gpu-0"))
+    assert [gpu.model for gpu in reported.status.gpus] == ["H100-80GB-SXM5"] * 3
+    await asyncio.to_thread(ours.up, ours.spec(gpus=2, model="A100-40GB"), Source())
 
 
 async def test_a_paused_process_goes_on_where_it_was(ours, client):
