@@ -74,6 +74,9 @@ class Operator:
         address = manifests.at_address("127.0.0.1", self.plane.ports[WEBHOOK])
         await objects.apply(manifests.CONFIGURATIONS, manifests.configuration(address))
         await objects.defined([crd.NAME])
+        # The server sets up its store of a new kind at the first request for it, and turns watches away meanwhile
+        # (429), which then come again seconds later. A list it answers.
+        await objects.client.list(INSTASLICES)
         for name in self.commands():
             self.start(name)
 
