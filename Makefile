@@ -77,4 +77,12 @@ bench-policies: setup ## Every policy in every regime, on held-out mixes
 bench-simulate: setup ## Ten thousand GPUs and a million pods: seconds and memory
 	@$(BIN)/python bench/simulate.py
 
-.PHONY: help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)
+test-gpu: ## Tests on a real GPU that is idle, which they cut up and leave as it was (INSTASLICE_TEST_GPU=0)
+	@[ -d .carry ] || $(MAKE) --no-print-directory setup
+	@PYTHON=$(PYTHON) scripts/gpu_check test
+
+bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching it costs
+	@[ -d .carry ] || $(MAKE) --no-print-directory setup
+	@PYTHON=$(PYTHON) scripts/gpu_check bench
+
+.PHONY: test-gpu bench-gpu help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)

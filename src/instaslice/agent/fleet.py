@@ -19,6 +19,7 @@ from instaslice.agent.node import NodeAgent, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
+from instaslice.api.writing import UNTRACKED, gathering
 from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
@@ -194,8 +195,9 @@ class Fleet:
         ops = report.patch(played.written, status)
         if not ops:
             return None
-        wait = played.wrote + LAZY_SECONDS - self._clock.monotonic()
-        if report.trivial(ops) and wait > 0:
+        gathers = LAZY_SECONDS if report.trivial(ops) else gathering(len(status.slices))
+        wait = played.wrote + gathers - self._clock.monotonic()
+        if wait > 0:
             return wait
         played.written = None  # until the server has said that it is
         await self._patch(thing, ops)
@@ -228,6 +230,7 @@ class Fleet:
         with suppress(AlreadyExists):
             new = Instaslice(metadata=ObjectMeta(name=meta.name, owner_references=[owner]))
             await self._client.create(INSTASLICES, new)
+            await self._client.patch(INSTASLICES, Key("", meta.name), [UNTRACKED], manager=MANAGER)
 
     async def _refuse(self, node: Node, thing: Instaslice, error: InstasliceError) -> float | None:
         """Say on the object why its node cannot be played; a changed label brings it back here."""

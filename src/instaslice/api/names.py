@@ -24,9 +24,18 @@ SLICE_READY = f"{GROUP}/SliceReady"
 
 MANAGED = f"{GROUP}/managed"
 """Taint of the nodes whose GPUs are ours, where the administrator wants it."""
+TAINTED = f"{GROUP}/tainted"
+"""Annotation of a node: that taint is ours, and not one that the node was registered with."""
 OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` keeps us out of it."""
 OPTED_OUT = "disabled"
+
+PLACEHOLDER = f"{GROUP}/placeholder"
+"""Label of the pods that stand for waiting ones before a node autoscaler."""
+WAITING = f"{GROUP}/waiting"
+"""Annotation of a placeholder: the pod that it was made for."""
+PLACEHOLDER_PRIORITY = "instaslice-placeholder"
+"""The PriorityClass of placeholders."""
 
 NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""

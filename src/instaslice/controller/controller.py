@@ -71,7 +71,7 @@ class Controller:
         self.nodes: Cache[Node] = Cache()
         self.instaslices: Cache[Instaslice] = Cache()
         self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
-        self._specs = Specs(client, self.dispatcher.ledger, MANAGER)
+        self._specs = Specs(client, self.dispatcher.ledger, MANAGER, clock)
         self._writes: Queue[NodeName] = Queue(clock=clock)
         self._ungates: Queue[str] = Queue(clock=clock)
         self._failures: Queue[str] = Queue(clock=clock)
@@ -143,8 +143,8 @@ class Controller:
         self._specs.seen(old, new)
         self.dispatcher.instaslice_changed(old, new)
 
-    async def _write(self, node: NodeName) -> None:
-        await self._specs.write(node)
+    async def _write(self, node: NodeName) -> float | None:
+        return await self._specs.write(node)
 
     def _busy(self) -> bool:
         """Whether a pod waits for a write of ours."""

@@ -25,6 +25,24 @@ def effective(pod: Pod) -> Amounts:
 
     Without our own resources, which the ledger counts, and without zeros, which fit even where a node is overcommitted.
     """
+    sums = _pod(pod)
+    amounts = {name: counted(name, total) for name, total in sums.items() if total and not name.startswith(OURS)}
+    amounts["pods"] = 1
+    return amounts
+
+
+def ours(pod: Pod) -> Amounts:
+    """What `effective` leaves out, counted in the same way: slices by profile, and GPU memory."""
+    return {name: counted(name, total) for name, total in _pod(pod).items() if total and name.startswith(OURS)}
+
+
+def amounts(texts: _Texts) -> dict[str, int]:
+    """Quantities as the server writes them, of a node's allocatable for one, each in its unit."""
+    return {name: counted(name, nano(text)) for name, text in texts.items()}
+
+
+def _pod(pod: Pod) -> dict[str, int]:
+    """In billionths."""
     spec = pod.spec
     sums = _containers(spec.containers or (), spec.init_containers or ())
     if spec.resources is not None:
@@ -33,14 +51,7 @@ def effective(pod: Pod) -> Amounts:
                 sums[name] = nano(text)
     if spec.overhead:
         _add(sums, spec.overhead)
-    amounts = {name: counted(name, total) for name, total in sums.items() if total and not name.startswith(OURS)}
-    amounts["pods"] = 1
-    return amounts
-
-
-def amounts(texts: _Texts) -> dict[str, int]:
-    """Quantities as the server writes them, of a node's allocatable for one, each in its unit."""
-    return {name: counted(name, nano(text)) for name, text in texts.items()}
+    return sums
 
 
 def _containers(containers: Iterable[Container], before: Iterable[Container]) -> dict[str, int]:

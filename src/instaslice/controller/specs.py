@@ -7,9 +7,11 @@ leader that was replaced without noticing is refused, and status reports are in 
 from dataclasses import dataclass
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec
+from instaslice.api.writing import gathering
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.kube.client import Client, JsonOp
+from instaslice.kube.clock import Clock
 from instaslice.kube.errors import Invalid, NotFound
 from instaslice.kube.meta import Key
 from instaslice.placement import NodeName
@@ -22,12 +24,14 @@ class _Known:
     uid: str
     generation: int
     spec: Spec
+    written: float = 0.0
     tried: Spec | None = None
     """What a write says that had no answer: it may have been carried out."""
 
 
 class Specs:
-    def __init__(self, client: Client, ledger: Ledger, manager: str) -> None:
+    def __init__(self, client: Client, ledger: Ledger, manager: str, clock: Clock) -> None:
+        self._clock = clock
         self._client = client
         self._ledger = ledger
         self._manager = manager
@@ -43,16 +47,20 @@ class Specs:
         elif name not in self._known or self._known[name].uid != new.metadata.uid:
             self._known[name] = _Known(new.metadata.uid, new.metadata.generation, new.spec)
 
-    async def write(self, node: NodeName) -> None:
-        """Make the object say what the ledger says. Never two at once for one node: the queue sees to that."""
+    async def write(self, node: NodeName) -> float | None:
+        """Make the object say what the ledger says; the seconds after which to call again, where it was written just
+        now and more may gather. Never two at once for one node: the queue sees to that."""
         known, book = self._known.get(node), self._ledger.books.get(node)
         if known is None or book is None:
-            return
+            return None
         if known.tried is not None:
             await self._look(node, known)
         spec = book.spec()
         if spec == known.spec:
-            return
+            return None
+        wait = known.written + gathering(len(spec.allocations)) - self._clock.monotonic()
+        if wait > 0:
+            return wait
         ops = [
             JsonOp(op="test", path="/metadata/uid", value=known.uid),
             JsonOp(op="test", path="/metadata/generation", value=known.generation),
@@ -63,11 +71,13 @@ class Specs:
             answer = await self._client.patch(INSTASLICES, Key("", node), ops, manager=self._manager)
         except NotFound:
             known.tried = None  # the watch will say so
-            return
+            return None
         except Invalid:
             await self._look(node, known)
             raise
         known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
+        known.written = self._clock.monotonic()
+        return None
 
     async def _look(self, node: NodeName, known: _Known) -> None:
         """What became of a write without an answer. Raises Deposed where somebody else wrote."""

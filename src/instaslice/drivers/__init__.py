@@ -7,6 +7,7 @@ emulated   GPUs that are not there: any model, any number
 latencies  how long the emulated ones take
 faults     what can be made to go wrong with them
 memory     what they remember when the agent is killed
+nvml       real ones, through NVIDIA's management library
 """
 
 from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ills, MigUuid, Slice

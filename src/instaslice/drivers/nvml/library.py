@@ -1,0 +1,332 @@
+"""The calls of NVML that we make, as plain Python: no C types, no sizes to be asked for first.
+
+The binding comes in from outside, so that tests put another beneath. It has no types of its own; this is the one
+module that handles what it gives, and everything it hands on has a type.
+"""
+
+import ctypes
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, NamedTuple, NewType, TypeVar
+
+from instaslice.drivers.errors import DriverError
+
+T = TypeVar("T")
+Handle = NewType("Handle", object)
+"""What NVML knows a GPU, a MIG device, a GPU instance, a compute instance or a set of events by."""
+
+MANY_INSTANCES = 32
+"""Room for the instances of one profile; no GPU has as many slices."""
+
+MANY_PROFILES = 32
+"""Profile numbers are tried up to here where a driver does not say which was the last."""
+
+
+class Code(IntEnum):
+    """Answers of NVML that are told apart. The numbers are part of its binary interface."""
+
+    UNINITIALIZED = 1
+    INVALID_ARGUMENT = 2
+    NOT_SUPPORTED = 3
+    NO_PERMISSION = 4
+    NOT_FOUND = 6
+    DRIVER_NOT_LOADED = 9
+    TIMEOUT = 10
+    LIBRARY_NOT_FOUND = 12
+    FUNCTION_NOT_FOUND = 13
+    GPU_IS_LOST = 15
+    RESET_REQUIRED = 16
+    VERSION_MISMATCH = 18
+    IN_USE = 19
+    INSUFFICIENT_RESOURCES = 23
+    STRUCT_MISMATCH = 25
+    GPU_NOT_FOUND = 28
+
+
+class Refused(DriverError):
+    """NVML answered with something else than success."""
+
+    def __init__(self, call: str, code: int, words: str) -> None:
+        super().__init__(f"{call}: {words} (NVML error {code})")
+        self.code = code
+        self.words = words
+
+
+class GpuInstance(NamedTuple):
+    """A GPU instance as NVML lists it. `profile` is the id that instances of its profile are created with."""
+
+    handle: Handle
+    id: int
+    profile: int
+    start: int
+    size: int
+
+
+class MigDevice(NamedTuple):
+    """A compute instance as programs see it."""
+
+    handle: Handle
+    gi: int
+    ci: int
+    uuid: str
+
+
+class GpuInstanceProfile(NamedTuple):
+    """`number` is what it is asked for by, `id` what instances are created with. `name` is empty where the driver is
+    too old to tell it, or MIG mode is off."""
+
+    number: int
+    id: int
+    name: str
+    slices: int
+    instances: int
+    multiprocessors: int
+    memory_mib: int
+    copy: int
+    decoders: int
+    encoders: int
+    jpeg: int
+    ofa: int
+
+
+class ComputeProfile(NamedTuple):
+    id: int
+    multiprocessors: int
+
+
+class Event(NamedTuple):
+    """`device` is the whole GPU, also where the event is about one slice of it; `data` is the number of an XID."""
+
+    device: Handle
+    kind: int
+    data: int
+
+
+XID_EVENT = 0x8
+ECC_EVENT = 0x2
+"""Kinds of events: a critical XID, an ECC error that could not be corrected."""
+
+
+class Library:
+    """NVML through its Python binding. Every method raises Refused."""
+
+    def __init__(self, binding: Any) -> None:
+        self._binding = binding
+
+    def _call(self, name: str, *arguments: object, **named: object) -> Any:
+        try:
+            return getattr(self._binding, name)(*arguments, **named)
+        except self._binding.NVMLError as error:
+            raise Refused(name, int(error.value), str(error)) from None
+
+    # The session ----------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        self._call("nvmlInit")
+
+    def close(self) -> None:
+        self._call("nvmlShutdown")
+
+    def driver_version(self) -> str:
+        return str(self._call("nvmlSystemGetDriverVersion"))
+
+    # GPUs -----------------------------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        return int(self._call("nvmlDeviceGetCount"))
+
+    def at_index(self, index: int) -> Handle:
+        return Handle(self._call("nvmlDeviceGetHandleByIndex", index))
+
+    def with_uuid(self, uuid: str) -> Handle:
+        return Handle(self._call("nvmlDeviceGetHandleByUUID", uuid))
+
+    def uuid(self, device: Handle) -> str:
+        return str(self._call("nvmlDeviceGetUUID", device))
+
+    def product(self, gpu: Handle) -> str:
+        return str(self._call("nvmlDeviceGetName", gpu))
+
+    def minor(self, gpu: Handle) -> int:
+        """N of `/dev/nvidiaN`. May change with MIG mode."""
+        return int(self._call("nvmlDeviceGetMinorNumber", gpu))
+
+    def memory_bytes(self, device: Handle) -> int:
+        return int(self._call("nvmlDeviceGetMemoryInfo", device).total)
+
+    def virtualization(self, gpu: Handle) -> int:
+        return int(self._call("nvmlDeviceGetVirtualizationMode", gpu))
+
+    def mig_mode(self, gpu: Handle) -> tuple[bool, bool]:
+        """Whether MIG mode is on, and whether it will be after the next reset."""
+        current, pending = self._call("nvmlDeviceGetMigMode", gpu)
+        return bool(current), bool(pending)
+
+    def set_mig_mode(self, gpu: Handle, on: bool) -> int:
+        """0 where the mode has changed, else the code of what is in the way."""
+        try:
+            return int(self._call("nvmlDeviceSetMigMode", gpu, int(on)))
+        except Refused as error:
+            if error.code in (Code.IN_USE, Code.RESET_REQUIRED):
+                return error.code
+            raise
+
+    # Profiles -------------------------------------------------------------------------------------------------------
+
+    def gi_profiles(self, gpu: Handle) -> list[GpuInstanceProfile]:
+        """Those that the driver lists for this GPU; some may have no placement on it."""
+        return _numbered(lambda number: self._gi_profile(gpu, number), self._binding.NVML_GPU_INSTANCE_PROFILE_COUNT)
+
+    def _gi_profile(self, gpu: Handle, number: int) -> GpuInstanceProfile:
+        # The call that also tells the name is documented to need MIG mode, and older drivers lack it.
+        try:
+            info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, version=2)
+        except Refused as error:
+            if error.code not in (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.STRUCT_MISMATCH):
+                raise
+            info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, version=1)
+        return GpuInstanceProfile(
+            number=number,
+            id=info.id,
+            name=_text(getattr(info, "name", "")),
+            slices=info.sliceCount,
+            instances=info.instanceCount,
+            multiprocessors=info.multiprocessorCount,
+            memory_mib=info.memorySizeMB,
+            copy=info.copyEngineCount,
+            decoders=info.decoderCount,
+            encoders=info.encoderCount,
+            jpeg=info.jpegCount,
+            ofa=info.ofaCount,
+        )
+
+    def placements(self, gpu: Handle, profile: int) -> tuple[tuple[int, int], ...]:
+        """Every (start, size) that the profile may have, whatever is there now."""
+        count = ctypes.c_uint(0)
+        self._call("nvmlDeviceGetGpuInstancePossiblePlacements", gpu, profile, None, ctypes.byref(count))
+        found = (self._binding.c_nvmlGpuInstancePlacement_t * count.value)()
+        self._call("nvmlDeviceGetGpuInstancePossiblePlacements", gpu, profile, found, ctypes.byref(count))
+        return tuple((each.start, each.size) for each in found[: count.value])
+
+    def compute_profiles(self, gi: Handle) -> list[ComputeProfile]:
+        """Those that a compute instance in this GPU instance may have."""
+        shared = self._binding.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+
+        def ask(number: int) -> ComputeProfile:
+            info = self._call("nvmlGpuInstanceGetComputeInstanceProfileInfo", gi, number, shared, version=1)
+            return ComputeProfile(info.id, info.multiprocessorCount)
+
+        return _numbered(ask, self._binding.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+
+    # Instances ------------------------------------------------------------------------------------------------------
+
+    def gpu_instances(self, gpu: Handle, profile: int) -> list[GpuInstance]:
+        count = ctypes.c_uint(MANY_INSTANCES)
+        found = (self._binding.c_nvmlGpuInstance_t * MANY_INSTANCES)()
+        self._call("nvmlDeviceGetGpuInstances", gpu, profile, found, ctypes.byref(count))
+        return [self.gpu_instance(each) for each in found[: count.value]]
+
+    def gpu_instance(self, gi: object) -> GpuInstance:
+        info = self._call("nvmlGpuInstanceGetInfo", gi)
+        return GpuInstance(Handle(gi), info.id, info.profileId, info.placement.start, info.placement.size)
+
+    def gpu_instance_with_id(self, gpu: Handle, gi: int) -> GpuInstance:
+        return self.gpu_instance(self._call("nvmlDeviceGetGpuInstanceById", gpu, gi))
+
+    def create_gpu_instance(self, gpu: Handle, profile: int, start: int, size: int) -> Handle:
+        place = self._binding.c_nvmlGpuInstancePlacement_t(start, size)
+        return Handle(self._call("nvmlDeviceCreateGpuInstanceWithPlacement", gpu, profile, ctypes.byref(place)))
+
+    def destroy_gpu_instance(self, gi: Handle) -> None:
+        self._call("nvmlGpuInstanceDestroy", gi)
+
+    def compute_instance_with_id(self, gi: Handle, ci: int) -> Handle:
+        return Handle(self._call("nvmlGpuInstanceGetComputeInstanceById", gi, ci))
+
+    def create_compute_instance(self, gi: Handle, profile: int) -> Handle:
+        return Handle(self._call("nvmlGpuInstanceCreateComputeInstance", gi, profile))
+
+    def destroy_compute_instance(self, ci: Handle) -> None:
+        self._call("nvmlComputeInstanceDestroy", ci)
+
+    def mig_devices(self, gpu: Handle, only_gi: int | None = None) -> list[MigDevice]:
+        """All MIG devices of a GPU, or the first of one GPU instance: looking on would cost what a create costs."""
+        found = []
+        for number in range(self._call("nvmlDeviceGetMaxMigDeviceCount", gpu)):
+            try:
+                device = self._call("nvmlDeviceGetMigDeviceHandleByIndex", gpu, number)
+                gi = self._call("nvmlDeviceGetGpuInstanceId", device)
+                if only_gi is not None and gi != only_gi:
+                    continue
+                ci = self._call("nvmlDeviceGetComputeInstanceId", device)
+                found.append(MigDevice(Handle(device), gi, ci, self.uuid(device)))
+            except Refused as error:
+                # Numbers have gaps where instances were destroyed, and one may be destroyed as we look.
+                if error.code not in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
+                    raise
+            if only_gi is not None and found:
+                break
+        return found
+
+    def pids(self, device: Handle) -> list[int]:
+        """Processes that compute on a device, as the driver counts processes."""
+        return [each.pid for each in self._call("nvmlDeviceGetComputeRunningProcesses", device)]
+
+    # Health ---------------------------------------------------------------------------------------------------------
+
+    def recovery_action(self, gpu: Handle) -> int:
+        """What the driver wants done to the GPU; 0 is nothing."""
+        field = self._binding.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
+        (value,) = self._call("nvmlDeviceGetFieldValues", gpu, [field])
+        if value.nvmlReturn != 0:
+            raise Refused("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action cannot be read")
+        return int(value.value.uiVal)
+
+    def remapping_failed(self, gpu: Handle) -> bool:
+        """Whether memory rows are broken for which there is no spare."""
+        _, _, _, failed = self._call("nvmlDeviceGetRemappedRows", gpu)
+        return bool(failed)
+
+    def event_set(self) -> Handle:
+        return Handle(self._call("nvmlEventSetCreate"))
+
+    def free_event_set(self, events: Handle) -> None:
+        self._call("nvmlEventSetFree", events)
+
+    def register(self, gpu: Handle, kinds: int, events: Handle) -> int:
+        """Which of these kinds of events the GPU will put into the set."""
+        told = kinds & int(self._call("nvmlDeviceGetSupportedEventTypes", gpu))
+        if told:
+            self._call("nvmlDeviceRegisterEvents", gpu, told, events)
+        return told
+
+    def next_event(self, events: Handle, milliseconds: int) -> Event | None:
+        """None when nothing came in that time."""
+        try:
+            data = self._call("nvmlEventSetWait_v2", events, milliseconds)
+        except Refused as error:
+            if error.code == Code.TIMEOUT:
+                return None
+            raise
+        return Event(Handle(data.device), int(data.eventType), int(data.eventData))
+
+
+def _numbered(ask: Callable[[int], T], known: int) -> list[T]:
+    """The answers for 0, 1, 2…; numbers that the driver has no answer for are left out.
+
+    The binding knows `known` numbers; a newer driver may know more, and refuses the first that it does not.
+    """
+    found = []
+    for number in range(MANY_PROFILES):
+        try:
+            found.append(ask(number))
+        except Refused as error:
+            if error.code == Code.INVALID_ARGUMENT and number >= known:
+                break
+            if error.code not in (Code.NOT_SUPPORTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT):
+                raise
+    return found
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
