@@ -38,10 +38,11 @@ CONTROLLER: Final = Role(
         # The taint `gpu.das.com/managed`, where the administrator wants it.
         rule("", "nodes", "get list watch patch"),
         rule(names.GROUP, "instaslices", "get list watch patch"),
+        # Of the placeholders that show node autoscalers what pods wait for. A create cannot be bound to a name.
+        rule("scheduling.k8s.io", "priorityclasses", "create patch"),
         *EVENTS,
     ),
-    # A create cannot be bound to a name.
-    own=(rule("coordination.k8s.io", "leases", "get create update patch"),),
+    own=(rule("coordination.k8s.io", "leases", "get create update patch"), rule("", "pods", "create delete")),
 )
 
 AGENT: Final = Role(

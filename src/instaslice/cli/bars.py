@@ -17,8 +17,8 @@ from instaslice.api.summary import holds_slot
 from instaslice.kube.meta import Key
 
 PALETTE: Final = ("#4c9be8", "#f2a65a", "#6cc24a", "#e86a92", "#b084eb", "#e5d352", "#4cc9b0", "#d98880", "#a3b18a")
-CELL: Final = 8
-"""Characters of one memory slice: enough for `1g.5gb`."""
+CELL: Final = (3, 8)
+"""Characters of one memory slice, at least and at most: eight hold `1g.5gb` with air around it."""
 
 
 class Look(Enum):
@@ -47,14 +47,22 @@ def colours(pods: Iterable[Key]) -> dict[Key, str]:
     return {pod: PALETTE[index % len(PALETTE)] for index, pod in enumerate(dict.fromkeys(pods))}
 
 
-def bars(found: Iterable[Instaslice], shades: Mapping[Key, str], *, cell: int = CELL) -> Group:
-    """All GPUs of all nodes, a line each."""
-    lines = [
-        _line(each, gpu, shades, cell)
+def bars(found: Iterable[Instaslice], shades: Mapping[Key, str], *, width: int = 120) -> Group:
+    """All GPUs of all nodes, a line each, as wide as `width` characters allow and need."""
+    all_of_them = [
+        (each, gpu)
         for each in sorted(found, key=lambda each: each.metadata.name)
         for gpu in sorted(each.status.gpus, key=lambda gpu: gpu.index)
     ]
-    return Group(*lines) if lines else Group(Text("no GPUs reported yet", style="dim"))
+    if not all_of_them:
+        return Group(Text("no GPUs reported yet", style="dim"))
+    labels = [f"{each.metadata.name} GPU {gpu.index} {gpu.model}" for each, gpu in all_of_them]
+    left = max(map(len, labels)) + 1
+    cells = max(sum(piece.size for piece in pieces(*one)) for one in all_of_them) or 1
+    cell = max(CELL[0], min(CELL[1], (width - left) // cells - 1))
+    return Group(
+        *(_line(label.ljust(left), *one, shades, cell) for label, one in zip(labels, all_of_them, strict=True))
+    )
 
 
 def pieces(of: Instaslice, gpu: Gpu) -> list[Piece]:
@@ -96,9 +104,8 @@ def _look(allocation: Allocation, reported: PreparedSlice | None) -> Look:
     return Look.THERE if state is SliceState.CREATED else Look.COMING
 
 
-def _line(of: Instaslice, gpu: Gpu, shades: Mapping[Key, str], cell: int) -> Text:
-    line = Text(f"{of.metadata.name} ", style="bold", no_wrap=True, overflow="crop")
-    line.append(f"GPU {gpu.index} {gpu.model} ", style="not bold dim")
+def _line(label: str, of: Instaslice, gpu: Gpu, shades: Mapping[Key, str], cell: int) -> Text:
+    line = Text(label, no_wrap=True, overflow="crop")
     for piece in pieces(of, gpu):
         line.append(_inside(piece, cell), style=_style(piece, shades))
         line.append(" ")
@@ -121,13 +128,13 @@ def _style(piece: Piece, shades: Mapping[Key, str]) -> Style:
     shade = shades.get(piece.pod, "white") if piece.pod else "white"
     match piece.look:
         case Look.FREE:
-            return Style(color="bright_black", bgcolor="grey15")
+            return Style(color="bright_black", bgcolor="grey23")
         case Look.COMING:
-            return Style(color=shade, bgcolor="grey15", italic=True)
+            return Style(color=shade, bgcolor="grey23", italic=True)
         case Look.THERE:
             return Style(color="black", bgcolor=shade, bold=True)
         case Look.GOING:
-            return Style(color=shade, bgcolor="grey15", strike=True)
+            return Style(color=shade, bgcolor="grey23", strike=True)
         case Look.FAILED:
             return Style(color="white", bgcolor="red")
         case Look.FOREIGN:

@@ -20,7 +20,7 @@ from instaslice.api import names
 from instaslice.cli import story
 from instaslice.cli.bars import bars, colours
 from instaslice.cli.scene import Scene
-from instaslice.cli.story import News, timetable
+from instaslice.cli.story import News, timetable, waiting
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.errors import KubeError
@@ -53,7 +53,7 @@ class Sample:
 
     @property
     def asks(self) -> str:
-        return self.profile if self.count == 1 else f"{self.count} × {self.profile}"
+        return self.profile if self.count == 1 else f"{self.count}× {self.profile}"
 
     def manifest(self) -> dict[str, Any]:
         limits = {f"{names.NVIDIA_RESOURCE}{self.profile}": str(self.count)}
@@ -174,7 +174,8 @@ def _pictured(scene: Scene, console: Console) -> Iterator[Say]:
 
     def picture() -> Group:
         lives = [scene.story.lives[key] for key in ASKED if key in scene.story.lives]
-        return Group(bars(scene.instaslices, SHADES), Text(), timetable(lives, ASKED, SHADES), Text(), *notes)
+        drawn = bars(scene.instaslices, SHADES, width=console.width)
+        return Group(drawn, Text(), timetable(lives, ASKED, SHADES), Text(), *notes, *waiting(lives))
 
     # Drawn when something changed, never by a clock.
     with Live(picture(), console=console, auto_refresh=False) as live:

@@ -25,6 +25,7 @@ class Row(msgspec.Struct):
     gpus_per_node: int
     model: str
     real_node: bool
+    bare: bool
     components: dict[str, bool]
     nodes_ready: int | None = None
     """None while the API server does not run."""
@@ -58,6 +59,7 @@ def _row(cluster: Cluster) -> Row:
         gpus_per_node=spec.gpus,
         model=spec.model,
         real_node=spec.real_node,
+        bare=spec.bare,
         components=cluster.components(),
         nodes_ready=asyncio.run(cluster.count_ready()) if cluster.processes.find("kube-apiserver") else None,
     )
@@ -73,9 +75,10 @@ def _table(rows: list[Row]) -> None:
         for component, running in row.components.items():
             table.add_row(component, "running" if running else "[red]not running[/red]")
         real = " and a real one" if row.real_node else ""
+        bare = ", without InstaSlice" if row.bare else ""
         ready = "" if row.nodes_ready is None else f", {row.nodes_ready} ready"
         console.print(f"[bold]{row.name}[/bold]  Kubernetes {row.kubernetes}  {row.server}")
-        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}{ready}")
+        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}{ready}{bare}")
         console.print(f"export KUBECONFIG={row.kubeconfig}", highlight=False)
         console.print(table)
         if not all(row.components.values()):

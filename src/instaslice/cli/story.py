@@ -97,14 +97,15 @@ class Story:
 
 
 def _slices(pod: Pod, nodes: Iterable[Instaslice]) -> list[tuple[Allocation, PreparedSlice | None]]:
-    """What is promised to the pod, and what the agent has made of it."""
+    """What is promised to the pod, and what the agent has made of it. A slice that is destroyed is given back, whenever
+    the controller strikes it off its list."""
     found = []
     for node in nodes:
         mine = [each for each in node.spec.allocations if each.pod.uid == pod.metadata.uid]
         if mine:
             reported = {each.id: each for each in node.status.slices}
             found += [(each, reported.get(each.id)) for each in mine]
-    return found
+    return [(mine, made) for mine, made in found if made is None or made.state is not SliceState.DELETED]
 
 
 def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]], *, held: bool) -> str:
@@ -122,11 +123,19 @@ def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]]
 
 def timetable(lives: Iterable[Life], asked: Mapping[Key, str], shades: Mapping[Key, str]) -> Table:
     """A line a pod: when it was asked for, and how many seconds after that it came into each further state."""
-    table = Table("POD", "SLICES", "asked at", *STATES[1:], "", box=None, pad_edge=False, header_style="dim")
+    table = Table("POD", "SLICES", "NODE", "asked", *STATES[1:], box=None, padding=(0, 1, 0, 0), header_style="dim")
     for life in lives:
         began = life.times[GATED]
         later = [f"+{life.times[state] - began:.2f}" if state in life.times else "" for state in STATES[1:]]
-        style = f"bold {shades.get(life.key, 'white')}"
-        where = f"{life.phase} on {life.node}" if life.node else life.waits or life.state
-        table.add_row(Text(life.key.name, style=style), asked.get(life.key, ""), f"{began:.1f} s", *later, where)
+        name = Text(life.key.name, style=f"bold {shades.get(life.key, 'white')}")
+        ended = "red" if life.phase == "Failed" else "green" if life.phase == "Succeeded" else ""
+        cells = [
+            Text(text, style=ended if state == ENDED else "") for state, text in zip(STATES[1:], later, strict=True)
+        ]
+        table.add_row(name, asked.get(life.key, ""), life.node, f"{began:.1f}", *cells)
     return table
+
+
+def waiting(lives: Iterable[Life]) -> list[Text]:
+    """A line for each pod that says why it waits."""
+    return [Text(f"pod {life.key.name} waits: {life.waits}", style="yellow") for life in lives if life.waits]

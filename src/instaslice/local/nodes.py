@@ -7,15 +7,13 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from instaslice.api import names
 from instaslice.geometry.models import Model
 
 CPU = 64
 MEMORY = "512Gi"
 STORAGE = "1Ti"
 PODS = 250
-
-EMULATED = "local.gpu.das.com/emulated"
-"""Label of the nodes that are ours to add and remove; its value is the model of their GPUs, as we name it."""
 
 
 def name(index: int) -> str:
@@ -31,12 +29,12 @@ def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, 
             "name": own,
             "labels": {
                 "type": "kwok",
-                EMULATED: model.name,
+                names.EMULATED: model.name,
                 "kubernetes.io/hostname": own,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
                 "nvidia.com/gpu.present": "true",
-                "nvidia.com/gpu.count": str(gpus),
+                names.GPU_COUNT: str(gpus),
                 "nvidia.com/gpu.product": product(model),
                 "nvidia.com/mig.capable": "true",
             },

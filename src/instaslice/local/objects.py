@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Object)
 
 MANAGER = "instaslice-local"
 PATIENCE = 120.0
-"""Seconds for all nodes to become ready, and for anything else we wait for."""
+"""Seconds for one more node to become ready, and for anything else we wait for."""
 AT_ONCE = 20
 """Nodes that are created side by side."""
 
@@ -105,7 +105,7 @@ class Objects:
 
     async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
         """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
-        present = await self.nodes(nodes.EMULATED)
+        present = await self.nodes(names.EMULATED)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
             await self._delete(surplus)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
@@ -141,20 +141,22 @@ class Objects:
     async def until(
         self, what: str, resource: Resource[T], selector: Selector, missing: Callable[[Cache[T]], list[str]]
     ) -> None:
-        """Watch until nothing is missing. Raises NotStarted with what still is."""
+        """Watch until nothing is missing. Raises NotStarted with what still is when none of it came for PATIENCE."""
         cache: Cache[T] = Cache()
         changed = asyncio.Event()
         cache.on_change(lambda _old, _new: changed.set())
         clock = SystemClock()
         reflector = Reflector(self.client, resource, cache, clock=clock, rng=random.Random(), selector=selector)
         watching = asyncio.create_task(reflector.run())
+        left = missing(cache)
         try:
-            async with asyncio.timeout(PATIENCE):
-                while missing(cache):
-                    await changed.wait()
-                    changed.clear()
+            while left:
+                async with asyncio.timeout(PATIENCE):
+                    while len(now := missing(cache)) >= len(left):
+                        await changed.wait()
+                        changed.clear()
+                left = now
         except TimeoutError:
-            left = missing(cache)
             raise NotStarted(f"after {PATIENCE:.0f} s {what} {', '.join(left[:5])} ({len(left)} in all)") from None
         finally:
             watching.cancel()

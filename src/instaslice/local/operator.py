@@ -5,7 +5,6 @@ instead of a service account, and the API server finds the webhook on loopback.
 """
 
 import asyncio
-import importlib.util
 import sys
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, Pod
 from instaslice.kube.errors import ServerError
 from instaslice.kube.meta import Key
-from instaslice.local import nodes
 from instaslice.local.errors import NotStarted
 from instaslice.local.objects import DEFINITIONS, Objects
 from instaslice.local.plane import CLIENTS, Plane
@@ -39,11 +37,6 @@ ROLES: Final[Mapping[str, roles.Role]] = {
 PROBED: Final = "default"
 """The namespace in which the webhook is tried out, by dry runs."""
 PATIENCE = 60.0
-
-
-def available() -> list[str]:
-    """Those of our processes that this version has a command for."""
-    return [name for name in ROLES if importlib.util.find_spec(f"instaslice.cli.{name.removeprefix('instaslice-')}")]
 
 
 @dataclass(frozen=True)
@@ -66,7 +59,6 @@ class Operator:
         return {
             name: [sys.executable, "-m", "instaslice.cli", *words, f"--kubeconfig={self.plane.kubeconfig(name)}"]
             for name, words in flags.items()
-            if name in available()
         }
 
     async def install(self, objects: Objects) -> None:
@@ -82,6 +74,9 @@ class Operator:
         address = manifests.at_address("127.0.0.1", self.plane.ports[WEBHOOK])
         await objects.apply(manifests.CONFIGURATIONS, manifests.configuration(address))
         await objects.defined([crd.NAME])
+        # The server sets up its store of a new kind at the first request for it, and turns watches away meanwhile
+        # (429), which then come again seconds later. A list it answers.
+        await objects.client.list(INSTASLICES)
         for name in self.commands():
             self.start(name)
 
@@ -142,15 +137,21 @@ class Operator:
         await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
 
     async def _reports(self, objects: Objects) -> None:
-        """Every emulated node has its Instaslice object with GPUs in it, and advertises slices."""
-        emulated = Selector(labels=nodes.EMULATED)
-        expected = {each.metadata.name for each in await objects.client.list(NODES, emulated)}
+        """Every emulated node has an Instaslice object with the GPUs that it should have, and advertises slices."""
+        emulated = Selector(labels=names.EMULATED)
+        shapes = {
+            node.metadata.name: [node.metadata.labels[names.EMULATED]] * int(node.metadata.labels[names.GPU_COUNT])
+            for node in await objects.client.list(NODES, emulated)
+        }
 
         def unreported(cache: Cache[Instaslice]) -> list[str]:
-            return sorted(expected - {each.metadata.name for each in cache if each.status.gpus})
+            told = {each.metadata.name: [gpu.model for gpu in each.status.gpus] for each in cache}
+            return sorted(name for name, shape in shapes.items() if told.get(name) != shape)
 
         def silent(cache: Cache[Node]) -> list[str]:
-            return sorted(expected - {each.metadata.name for each in cache if names.MEMORY in each.status.allocatable})
+            return sorted(
+                shapes.keys() - {each.metadata.name for each in cache if names.MEMORY in each.status.allocatable}
+            )
 
         await objects.until("not reported: GPUs of node", INSTASLICES, Selector(), unreported)
         await objects.until("not advertised: slices of node", NODES, emulated, silent)

@@ -54,7 +54,9 @@ class LargestNode:
             gb, compute = abs(there.gb - wanted.gb), abs(there.compute - wanted.compute)
             return (gb > 0) + (compute > 0), gb, compute, there.extra != wanted.extra
 
-        return sorted(self._having, key=distance)[:MOST_NAMES]
+        # A model of which nobody has published the memory has profiles named 0gb: nobody means those.
+        meant = [name for name in self._having if ProfileName.parse(name).gb]
+        return sorted(meant, key=distance)[:MOST_NAMES]
 
     def hold(self, wanted: Mapping[ProfileName, int]) -> None:
         """Raises Refused where no node could hold these slices at the same time."""

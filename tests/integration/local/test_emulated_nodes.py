@@ -3,11 +3,12 @@
 import pytest
 from running import phase, pod
 
+from instaslice.api.names import EMULATED
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import NODES, PODS
 from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import Key
-from instaslice.local import components, nodes
+from instaslice.local import components
 
 
 @pytest.mark.parametrize(
@@ -47,10 +48,10 @@ async def test_a_gated_pod_is_scheduled_when_its_gate_is_gone(client, namespace)
 
 
 async def test_nodes_say_which_gpus_they_have(client):
-    found = await client.list(NODES, Selector(labels=nodes.EMULATED))
+    found = await client.list(NODES, Selector(labels=EMULATED))
     assert sorted(node.metadata.name for node in found) == ["gpu-0", "gpu-1"]
     for node in found:
-        assert node.metadata.labels[nodes.EMULATED] == "A100-40GB"
+        assert node.metadata.labels[EMULATED] == "A100-40GB"
         assert node.metadata.labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB"
         assert node.metadata.labels["nvidia.com/gpu.count"] == "2"
         assert node.status.allocatable["cpu"] == "64"

@@ -7,13 +7,14 @@ import sys
 import pytest
 from machine import kill_everything, processes_of, snapshot
 
+from instaslice.api.names import EMULATED
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NAMESPACES, NODES, Namespace
 from instaslice.kube.meta import ObjectMeta
-from instaslice.local import nodes, operator
+from instaslice.local import operator
 
 PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
-OURS = tuple(operator.available())
+OURS = tuple(operator.ROLES)
 
 
 def up(cluster, **spec) -> None:
@@ -51,7 +52,7 @@ async def test_up_again_changes_the_number_of_nodes_and_restarts_nothing(new_clu
     up(cluster, nodes=1)
     before = {name: cluster.processes.find(name).pid for name in (*PLANE, *OURS)}
     up(cluster, nodes=3)
-    assert await names(cluster, NODES, nodes.EMULATED) == {"gpu-0", "gpu-1", "gpu-2"}
+    assert await names(cluster, NODES, EMULATED) == {"gpu-0", "gpu-1", "gpu-2"}
     up(cluster, nodes=0)
     assert await names(cluster, NODES) == set()
     assert {name: cluster.processes.find(name).pid for name in (*PLANE, *OURS)} == before
@@ -82,7 +83,7 @@ async def test_down_leaves_nothing(new_cluster, killed):
     assert not cluster.down()
 
 
-@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok", *OURS])
+@pytest.mark.parametrize("after", ["etcd", "kube-apiserver", "kube-scheduler", "kwok", operator.AGENT])
 async def test_up_killed_on_the_way_is_finished_by_the_next(new_cluster, after):
     """SIGKILL at the moment a component has been started; then down leaves nothing, or up makes it whole."""
     cluster = new_cluster("cut")

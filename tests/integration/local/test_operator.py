@@ -1,14 +1,16 @@
 """InstaSlice beside the control plane, as `instaslice up` starts it."""
 
+import asyncio
 import os
 
 import pytest
-from running import pod
+from running import phase, pod
 
 from instaslice.api import names
+from instaslice.api.instaslice import INSTASLICES
 from instaslice.errors import BadInput
-from instaslice.kube.client import Client
-from instaslice.kube.core import PODS, Pod
+from instaslice.kube.client import Client, Selector
+from instaslice.kube.core import NODES, PODS, Pod
 from instaslice.kube.errors import Forbidden, KubeError, NotFound, ServerError
 from instaslice.kube.meta import Key
 from instaslice.local import operator
@@ -33,8 +35,8 @@ async def client(ours):
         yield made
 
 
-def sliced(name: str) -> dict:
-    made = pod("default", name)
+def sliced(name: str, **more: str) -> dict:
+    made = pod("default", name, **more)
     made["spec"]["containers"][0] |= SLICE
     return made
 
@@ -64,10 +66,12 @@ async def test_what_our_processes_may_not_do(ours, component, method, path):
             await process.raw(method, path)
 
 
-async def test_nobody_takes_the_gate_away_but_us(client):
+async def test_nobody_takes_the_gate_away_but_us(ours, client):
+    ours.pause(operator.CONTROLLER)
     await client.create(PODS, sliced("held"))
     with pytest.raises(KubeError, match="only InstaSlice removes it"):
         await client.merge(PODS, Key("default", "held"), {"spec": {"schedulingGates": None}})
+    ours.resume(operator.CONTROLLER)
 
 
 async def test_pods_with_slices_are_refused_while_the_webhook_is_away_and_gated_when_it_is_back(ours, client):
@@ -78,6 +82,37 @@ async def test_pods_with_slices_are_refused_while_the_webhook_is_away_and_gated_
     await client.create(PODS, pod("default", "without-slices"))
     ours.start(operator.WEBHOOK)
     assert gated(await client.create(PODS, sliced("back")))
+
+
+async def test_a_pod_gets_its_slice_although_every_process_was_killed_meanwhile(ours, client):
+    await client.create(PODS, sliced("hardy", **{"run-for": "1s"}))
+    for component in operator.ROLES:
+        ours.kill(component)
+        ours.start(component)
+    ended = await phase(client, "default", "hardy", "Succeeded", seconds=60)
+    assert ended.metadata.annotations[names.MIG_UUIDS].startswith("MIG-")
+
+
+@pytest.mark.parametrize("latency", ["h200", "none"])
+def test_up_with_another_latency_restarts_the_agent_alone(ours, latency):
+    before = {name: ours.processes.find(name).pid for name in ours.components()}
+    ours.up(ours.spec(latency=latency), Source())
+    after = {name: ours.processes.find(name).pid for name in ours.components()}
+    assert [name for name in before if before[name] != after[name]] == [operator.AGENT]
+
+
+async def test_nodes_advertise_slices_and_report_their_gpus(client):
+    (node,) = await client.list(NODES, Selector(labels=names.EMULATED))
+    assert node.status.allocatable[f"{names.RESOURCE}1g.5gb"] == "14"
+    reported = await client.get(INSTASLICES, Key("", node.metadata.name))
+    assert len(reported.status.gpus) == 2
+
+
+async def test_up_with_other_gpus_waits_for_what_the_nodes_report_then(ours, client):
+    await asyncio.to_thread(ours.up, ours.spec(gpus=3, model="H100-80GB-SXM5"), Source())
+    reported = await client.get(INSTASLICES, Key("", "gpu-0"))
+    assert [gpu.model for gpu in reported.status.gpus] == ["H100-80GB-SXM5"] * 3
+    await asyncio.to_thread(ours.up, ours.spec(gpus=2, model="A100-40GB"), Source())
 
 
 async def test_a_paused_process_goes_on_where_it_was(ours, client):

@@ -22,10 +22,10 @@ def of(instaslice):
     return found
 
 
-def drawn(*nodes, colour=False):
-    console = Console(width=120, force_terminal=colour, color_system="truecolor" if colour else None, record=True)
+def drawn(*nodes, colour=False, width=120):
+    console = Console(width=width, force_terminal=colour, color_system="truecolor" if colour else None)
     with console.capture() as capture:
-        console.print(bars(nodes, colours([TRAIN])))
+        console.print(bars(nodes, colours([TRAIN]), width=width))
     return capture.get()
 
 
@@ -94,3 +94,10 @@ def test_colours_go_by_the_order_of_the_pods_and_come_again():
     shades = colours(pods)
     assert shades[pods[0]] == shades[pods[-1]] == PALETTE[0]
     assert shades[pods[1]] == PALETTE[1]
+
+
+@pytest.mark.parametrize("width, cells", [(40, 3), (80, 6), (200, 8)])
+def test_bars_fit_the_terminal_and_are_no_wider_than_they_need(width, cells):
+    (line,) = drawn(node(), width=width).splitlines()
+    assert len(line.rstrip()) <= width
+    assert f"·{' ' * cells}·" in line

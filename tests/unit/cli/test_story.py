@@ -14,6 +14,7 @@ PROMISED = node([allocation("train")])
 THERE = node([allocation("train")], [made("train")])
 HALF = node([allocation("train"), allocation("train", start=1)], [made("train")])
 GOING = node([allocation("train", state=State.DELETING)], [made("train", state=SliceState.DELETING)])
+GONE = node([allocation("train", state=State.DELETING)], [made("train", state=SliceState.DELETED)])
 
 
 def run(**more):
@@ -34,10 +35,11 @@ def test_a_life_is_told_state_by_state():
         (run(phase="Running"), THERE),
         (run(phase="Succeeded"), THERE),
         (run(phase="Succeeded"), GOING),
+        (run(phase="Succeeded"), GONE),
         (run(phase="Succeeded"), EMPTY),
     ]
     news = [told(story.see(seen, [where], at)) for at, (seen, where) in enumerate(scenes)]
-    assert news == [["gated"], ["creating"], ["created"], ["ungated"], ["Running"], ["ended"], [], ["released"]]
+    assert news == [["gated"], ["creating"], ["created"], ["ungated"], ["Running"], ["ended"], [], ["released"], []]
     assert story.lives[TRAIN].times == dict(zip(STATES, (0, 1, 2, 3, 4, 5, 7), strict=True))
     assert story.between((TRAIN, GATED), (TRAIN, RUNNING)) == 4
 
@@ -85,4 +87,4 @@ def test_the_timetable_counts_from_when_the_pod_was_asked_for():
     with console.capture() as capture:
         console.print(timetable(story.lives.values(), {TRAIN: "1g.5gb"}, {}))
     line = capture.get().splitlines()[1].split()
-    assert line == ["train", "1g.5gb", "5.0", "s", *["+0.25"] * 4, "Running", "on", "gpu-0"]
+    assert line == ["train", "1g.5gb", "gpu-0", "5.0", *["+0.25"] * 4]

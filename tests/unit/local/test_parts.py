@@ -13,6 +13,7 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from instaslice.api import names
 from instaslice.errors import BadInput
 from instaslice.geometry import models
 from instaslice.local import images, nodes, ports
@@ -111,7 +112,7 @@ def test_an_emulated_node_says_what_it_has():
     assert made["metadata"]["name"] == "gpu-3"
     assert made["metadata"]["labels"]["nvidia.com/gpu.count"] == "8"
     assert made["metadata"]["labels"]["nvidia.com/gpu.product"] == "NVIDIA-H100-80GB-HBM3"
-    assert made["metadata"]["labels"][nodes.EMULATED] == "H100-80GB-SXM5"
+    assert made["metadata"]["labels"][names.EMULATED] == "H100-80GB-SXM5"
     assert made["status"]["allocatable"] == made["status"]["capacity"]
 
 
