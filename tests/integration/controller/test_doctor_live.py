@@ -228,7 +228,7 @@ async def test_a_pod_is_explained_by_the_command(cluster, client, hand):
 
 async def test_following_survives_the_api_server(new_cluster):
     cluster = new_cluster("overseen")
-    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=1), Source())
+    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=1, bare=True), Source())
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         await define(client)
         await client.apply(INSTASLICES, Instaslice(metadata=ObjectMeta(name=NODE)), manager="test")
