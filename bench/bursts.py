@@ -43,6 +43,10 @@ _LINE = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
+BY_THE_CLOCK = ("leases", "nodes", "secrets", "mutatingwebhookconfigurations", "")
+"""Resources that are called for now and then, whether pods come or not: heartbeats, the webhook's certificate."""
+
+
 async def calls_of(client: Client) -> Calls:
     """What the API server has been asked so far, without what follows the clock and not pods."""
     calls: Calls = Counter()
@@ -51,7 +55,7 @@ async def calls_of(client: Client) -> Calls:
         if found is None:
             continue
         labels = dict(_LABEL.findall(found[1]))
-        if labels["resource"] in ("leases", "nodes", "") or labels["verb"] in ("WATCH", "LIST"):
+        if labels["resource"] in BY_THE_CLOCK or labels["verb"] in ("WATCH", "LIST"):
             continue
         what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
         calls[labels["verb"], what] += int(float(found[2]))

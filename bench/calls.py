@@ -3,7 +3,7 @@
 Pods come one by one, so that what would be gathered into one write in a burst is written by itself: the most that a
 pod can cost. The server's metrics do not say who called. So the same pods also go through a cluster without
 InstaSlice, where the bare loop makes one call for each and everybody else does the same work; what is more with us is
-ours. Calls that follow the clock and not pods (leases, nodes) and the opening of watches are left out. The last line:
+ours. Calls that follow the clock and not pods, and the opening of watches, are left out. The last line:
 
     RESULT calls_1=<calls a pod on 1 node> calls_10=<on 10 nodes> calls_100=<on 100 nodes>
 """
