@@ -15,7 +15,7 @@ from typing import Any
 
 from instaslice.agent import report
 from instaslice.agent.emulation import Emulation, RemoteControl, Shape
-from instaslice.agent.node import NodeAgent, unserved
+from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
@@ -135,7 +135,7 @@ class Fleet:
         self._glance(played, thing)
         played.agent.take(thing)
         played.agent.advance()
-        waits = [await self._report(played, thing), played.agent.again()]
+        waits = [await self._report(played, node, thing), played.agent.again()]
         await self._advertise(node, played)
         waits.append(max(0.0, played.glanced + GLANCE_SECONDS - self._clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
@@ -188,9 +188,9 @@ class Fleet:
         if thing.status != played.written:
             played.written = None
 
-    async def _report(self, played: Played, thing: Instaslice) -> float | None:
+    async def _report(self, played: Played, node: Node, thing: Instaslice) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
-        status = played.agent.status(None)
+        status = played.agent.status(capacity(node))
         ops = report.patch(played.written, status)
         if not ops:
             return None

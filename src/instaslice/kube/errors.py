@@ -13,7 +13,8 @@
     ├── ServerError             5xx
     ├── Unreachable             no answer at all: refused, reset, timed out
     ├── LeaseLost               somebody else may be the leader now
-    └── KubeconfigError         the file that says where the server is
+    ├── KubeconfigError         the file that says where the server is
+    └── BadQuantity             a text that is no amount of a resource
 
 Each message starts with the verb and the object: `get pods team-a/train: 404 NotFound: pods "train" not found`.
 """
@@ -87,6 +88,10 @@ class LeaseLost(KubeError):
 
 class KubeconfigError(KubeError):
     """Names the file and the remedy."""
+
+
+class BadQuantity(KubeError, ValueError):
+    """Never from a server, which refuses such an object; from a flag, a file or a test."""
 
 
 _BY_STATUS: dict[int, type[KubeError]] = {
