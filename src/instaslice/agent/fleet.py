@@ -25,9 +25,9 @@ from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NODES, Node, ObjectReference
-from instaslice.kube.errors import AlreadyExists, Conflict, NotFound
+from instaslice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from instaslice.kube.events import Recorder, Said
-from instaslice.kube.meta import Key, ObjectMeta, OwnerReference
+from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.watch import Reflector
 
@@ -38,6 +38,7 @@ GLANCE_SECONDS = 60.0
 """Between two looks at hardware and status that nothing told us to take: somebody may have changed them by hand."""
 LAZY_SECONDS = 1.0
 """Between two writes that say nothing but which spec was seen: it would double our writes, and nobody waits for it."""
+RETRY_SECONDS = 1.0
 WORKERS = 16
 """Nodes looked at side by side, which is to say: writes in flight."""
 
@@ -46,7 +47,7 @@ WORKERS = 16
 class Played:
     """A node that we play, and the last that we wrote of it; None where that is not known."""
 
-    uid: str
+    node: Node
     shape: Shape
     agent: NodeAgent
     control: RemoteControl
@@ -74,6 +75,7 @@ class Fleet:
         self._client = client
         self._emulation = emulation
         self._clock = clock
+        self._rng = rng
         self._habits = habits or Habits()
         self._lanes = lanes or Lanes()
         self._played: dict[str, Played] = {}
@@ -101,7 +103,7 @@ class Fleet:
             self._nodes.on_change(self._node_changed)
             self._objects.on_change(self._object_changed)
             log.info("playing %d nodes", len(self._nodes))
-            await self._queue.work(self._reconcile, workers=WORKERS)
+            await self._queue.work(self._attend, workers=WORKERS)
 
     # What wakes a node ----------------------------------------------------------------------------------------------
 
@@ -118,6 +120,15 @@ class Fleet:
             self._queue.add(thing.metadata.name)
 
     # One look at a node ---------------------------------------------------------------------------------------------
+
+    async def _attend(self, name: str) -> float | None:
+        """As `_reconcile`; a server that is away is asked again soon, while the waits of the queue grow for ever."""
+        try:
+            return await self._reconcile(name)
+        except KubeError as error:
+            wait = RETRY_SECONDS * (1 + self._rng.random())
+            log.warning("node %s: %s; again in %.1f s", name, error, wait)
+            return wait
 
     async def _reconcile(self, name: str) -> float | None:
         node, thing = self._nodes.get(Key("", name)), self._objects.get(Key("", name))
@@ -145,7 +156,11 @@ class Fleet:
         name, shape = node.metadata.name, Shape.of(node)
         played = self._played.get(name)
         if played is not None:
-            if (played.uid, played.shape, played.object) == (node.metadata.uid, shape, thing.metadata.uid):
+            if (played.node.metadata.uid, played.shape, played.object) == (
+                node.metadata.uid,
+                shape,
+                thing.metadata.uid,
+            ):
                 return played
             self._stop(name)
         driver = self._emulation.driver(node)
@@ -166,7 +181,7 @@ class Fleet:
         )
         agent = NodeAgent(around, thing.status)
         played = self._played[name] = Played(
-            uid=node.metadata.uid,
+            node=node,
             shape=shape,
             agent=agent,
             control=control,
@@ -224,9 +239,10 @@ class Fleet:
                 await self._client.delete(INSTASLICES, Key("", meta.name), uid=thing.metadata.uid)
             except (NotFound, Conflict):
                 return
-        owner = OwnerReference(api_version=NODES.api_version, kind=NODES.kind, name=meta.name, uid=meta.uid)
+        owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": meta.name, "uid": meta.uid}
+        # Written out, because a struct would leave an empty spec away, which the controller replaces by a patch.
+        new = {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": {"allocations": []}}
         with suppress(AlreadyExists):
-            new = Instaslice(metadata=ObjectMeta(name=meta.name, owner_references=[owner]))
             await self._client.create(INSTASLICES, new)
 
     async def _refuse(self, node: Node, thing: Instaslice, error: InstasliceError) -> float | None:
@@ -239,13 +255,14 @@ class Fleet:
         return None
 
     def _leave(self, name: str) -> None:
-        if name in self._played:
-            self._stop(name)
-            self._emulation.forget(name)
+        if played := self._stop(name):
+            self._emulation.forget(played.node)
 
-    def _stop(self, name: str) -> None:
-        if played := self._played.pop(name, None):
+    def _stop(self, name: str) -> Played | None:
+        played = self._played.pop(name, None)
+        if played is not None:
             played.agent.end()
+        return played
 
     # What goes wrong ------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from agent_bench import A100, Bench
 
 from instaslice.agent import faults, report
 from instaslice.agent.resources import advertised, correction
+from instaslice.api.instaslice import INSTASLICES
 from instaslice.errors import BadInput
 from instaslice.geometry import models
 from instaslice.kube.core import NodeStatus
@@ -56,6 +57,14 @@ def test_only_the_fields_that_changed_are_written():
     assert report.trivial(report.patch(bench.written, seen))
     gone = msgspec.structs.replace(bench.written, slices=())
     assert msgspec.json.encode(report.patch(bench.written, gone)[0].value) == b"[]"
+
+
+def test_a_status_is_the_same_when_it_comes_back():
+    bench = Bench(gpus=2)
+    bench.write(bench.wants("a-0", "3g.20gb", 4))
+    bench.work()
+    back = INSTASLICES.decoder.decode(msgspec.json.encode({"metadata": {"name": "node"}, "status": bench.written}))
+    assert back.status == bench.written, "otherwise it would be written anew each minute"
 
 
 @pytest.mark.parametrize(
