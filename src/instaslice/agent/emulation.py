@@ -82,7 +82,7 @@ class RemoteControl:
         try:
             faults.inflict(faults.parse(text), self._driver.faults, gpus)
         except BadInput as error:
-            self._driver.faults.clear()
+            self._driver.faults.become()
             self._say(f"annotation {names.FAULT}: {error}")
 
     def _boot(self, node: Node, asked: str) -> None:

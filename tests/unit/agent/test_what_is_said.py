@@ -89,6 +89,19 @@ def test_what_is_no_fault_is_refused_with_what_would_be_one(text):
         faults.parse(text)
 
 
+def test_faults_become_what_is_written_and_no_more():
+    bench = Bench(gpus=2)
+    first, second = bench.gpus
+    told = bench.driver.faults
+    faults.inflict(faults.parse("0 lost; 1 hang; 1 refuse 1; 0 monitored 4"), told, bench.gpus)
+    assert told.watch({}, 0) == {first: "Xid 79: GPU has fallen off the bus"}
+    assert (told.hangs(first), told.hangs(second)) == (False, True)
+    assert told.held(first, 4).monitor
+    faults.inflict(faults.parse("1 hang; 0 held 4"), told, bench.gpus)
+    assert (told.watch({first: ""}, 0), told.hangs(second), told.refused(second)) == ({}, True, False)
+    assert not told.held(first, 4).monitor
+
+
 def test_a_fault_on_a_gpu_that_is_not_there():
     bench = Bench(gpus=2)
     with pytest.raises(BadInput, match="fault on GPU 2: the node has 2"):
