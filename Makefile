@@ -53,7 +53,7 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -76,6 +76,12 @@ bench-policies: setup ## Every policy in every regime, on held-out mixes
 
 bench-simulate: setup ## Ten thousand GPUs and a million pods: seconds and memory
 	@$(BIN)/python bench/simulate.py
+
+bench-burst: setup ## Pods a second through the gate in a burst of 1,000, beside the bare loop
+	@$(BIN)/python bench/burst.py
+
+bench-calls: setup ## API calls that a pod costs, on 1, 10 and 100 nodes
+	@$(BIN)/python bench/calls.py
 
 test-gpu: ## Tests on a real GPU that is idle, which they cut up and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup

@@ -30,6 +30,7 @@ Examples:
   instaslice controller                            in a cluster, as one of two replicas
   instaslice controller --kubeconfig ~/.kube/config
   instaslice controller --policy first-fit --patience 60
+  instaslice controller --taint-nodes --autoscaling-hints 5
 """
 
 
@@ -68,6 +69,19 @@ Examples:
     show_default=True,
     help="Seconds after which a node that is not ready is given up.",
 )
+@click.option(
+    "--taint-nodes",
+    is_flag=True,
+    help=f"Keep the taint {names.MANAGED}:NoSchedule on the nodes whose GPUs are ours: pods without slices stay off.",
+)
+@click.option(
+    "--autoscaling-hints",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Show node autoscalers what pods wait for, by at most N placeholder pods; 0 shows nothing.",
+)
 @click.option("--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, at most.")
 def command(
     kubeconfig: Path | None,
@@ -78,6 +92,8 @@ def command(
     create_timeout: float,
     bind_timeout: float,
     node_timeout: float,
+    taint_nodes: bool,
+    autoscaling_hints: int,
     rate: float,
 ) -> None:
     """Place the pods that wait for slices, and take slices back when their pods are gone."""
@@ -93,7 +109,7 @@ def command(
             policies.named(policy),
             clock=clock,
             rng=rng,
-            settings=Settings(limits, who),
+            settings=Settings(limits, who, namespace, taint_nodes, autoscaling_hints),
             leads=lambda: election.is_fresh,
         )
         await election.run(controller.run)

@@ -8,13 +8,18 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from random import Random
 from typing import TypeVar
 
+from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.controller import patches
+from instaslice.controller.autoscaling import Hints
 from instaslice.controller.dispatcher import Dispatcher, Limits
+from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
+from instaslice.controller.taints import Taints
 from instaslice.controller.teller import Teller
 from instaslice.controller.wants import gated
 from instaslice.controller.words import Words
@@ -38,7 +43,10 @@ LAZY_SECONDS = 1.0
 """How long a write may wait for company that nobody waits for."""
 UNGATES_AT_ONCE = 16
 WRITES_AT_ONCE = 8
-QUIET_SECONDS = 5.0
+HINT_SECONDS = 2.0
+MOST_HINTED = 200
+"""Waiting pods that are looked at for hints, the first in line."""
+QUIET_SECONDS = 20.0
 """Without arrivals: a time to think about what arrived."""
 
 
@@ -47,6 +55,10 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     instance: str = "instaslice-controller"
     """Who says what Events say."""
+    namespace: str = names.NAMESPACE
+    taint_nodes: bool = False
+    hints: int = 0
+    """Placeholder pods for node autoscalers, at most."""
 
 
 class Controller:
@@ -77,6 +89,12 @@ class Controller:
         self._failures: Queue[str] = Queue(clock=clock)
         self._why_failed: dict[str, str] = {}
         self._teller = Teller(client, self.dispatcher, self._busy, clock=clock, instance=settings.instance)
+        self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
+        # Also with none: those of an earlier time have to go.
+        self._hints = Hints(client, clock, settings.namespace, settings.hints, rng=rng)
+        self._most_hinted = MOST_HINTED if settings.hints else 0
+        self._shapes = Shapes()
+        self._hinting: Queue[None] = Queue(clock=clock)
         self._awake = False
         self._timer: Timer | None = None
 
@@ -99,6 +117,10 @@ class Controller:
             group.create_task(self._failures.work(self._fail), name="fail pods")
             group.create_task(self._teller.run(), name="tell")
             group.create_task(self._learn(), name="learn")
+            group.create_task(self._taints.run(), name="taint nodes")
+            self.nodes.on_change(self._node_shape)
+            group.create_task(self._hints.run(), name="autoscaling hints")
+            group.create_task(self._hinting.work(self._hint), name="what to hint at")
 
     # Orders of the dispatcher ---------------------------------------------------------------------------------------
 
@@ -127,6 +149,7 @@ class Controller:
     def _decide(self) -> None:
         self._awake = False
         self.dispatcher.decide()
+        self._hinting.add_after(None, HINT_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
         due = self.dispatcher.due
@@ -186,12 +209,26 @@ class Controller:
             raise
         self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
 
+    def _node_shape(self, _: Node | None, new: Node | None) -> None:
+        if new is not None:
+            self._shapes.learn(new)
+
+    async def _hint(self, _: None) -> None:
+        """Tell autoscalers of the pods that wait and that one more node of a known kind would hold."""
+        waiting: dict[str, Pod] = {}
+        memory: dict[str, int] = {}
+        for uid in islice(self.dispatcher.line, self._most_hinted):
+            pod = self.dispatcher.pods[uid]
+            if found := self._shapes.memory_for(pod):
+                waiting[uid], memory[uid] = pod, found
+        self._hints.set(waiting, memory)
+
     async def _learn(self) -> None:
-        """Let the policy think about what arrived, in a quiet moment, ever more seldom."""
+        """Let the policy think about what arrived, in a quiet moment, ever more seldom: it takes seconds."""
         next_at = 300
         while True:
             before = self.dispatcher.arrivals
             await self._clock.sleep(QUIET_SECONDS)
-            if self.dispatcher.arrivals >= next_at and self.dispatcher.arrivals == before:
+            if self.dispatcher.arrivals >= next_at and self.dispatcher.arrivals == before and not self._busy():
                 await asyncio.to_thread(self._policy.learn, self.dispatcher.ledger.fleet)
                 next_at = 4 * self.dispatcher.arrivals

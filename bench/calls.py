@@ -1,0 +1,97 @@
+"""API calls of InstaSlice for one pod, from its creation to the release of its slice, counted by the API server itself.
+
+Pods come PER_SECOND a second, so that what would be gathered into one write in a burst is written by itself: the most
+that a pod can cost. The server's metrics do not say who called. So the same pods also go through a cluster without
+InstaSlice, where the bare loop makes one call for each and everybody else does the same work; what is more with us is
+ours. Calls that follow the clock and not pods (leases, nodes) and the opening of watches are left out. The last line:
+
+    RESULT calls_1=<calls a pod on 1 node> calls_10=<on 10 nodes> calls_100=<on 100 nodes>
+"""
+
+import asyncio
+import re
+from collections import Counter
+
+import click
+from bursts import bare_loop, burst, cluster_of
+
+from instaslice.api.instaslice import INSTASLICES
+from instaslice.kube.client import Client
+from instaslice.local.cluster import Cluster
+
+COUNT = 100
+PER_SECOND = 5.0
+QUIET = 3.0
+"""Seconds in which late calls come: events, the last entry that leaves a spec."""
+
+Calls = Counter[tuple[str, str]]
+"""Verb, resource with its subresource → calls."""
+
+_LINE = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+def read(metrics: str) -> Calls:
+    calls: Calls = Counter()
+    for line in metrics.splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        labels = dict(_LABEL.findall(found[1]))
+        if labels["resource"] in ("leases", "nodes", "") or labels["verb"] in ("WATCH", "LIST"):
+            continue
+        what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
+        calls[labels["verb"], what] += int(float(found[2]))
+    return calls
+
+
+async def count(cluster: Cluster, pods: int, *, gated: bool) -> Calls:
+    async with await Client.connect(cluster.kubeconfig) as client:
+        before = read((await client.raw("GET", "/metrics")).decode())
+        await burst(cluster, pods, hold="1s", gated=gated, per_second=PER_SECOND)
+        if not gated:
+            await until_released(client)
+        await asyncio.sleep(QUIET)
+        after = read((await client.raw("GET", "/metrics")).decode())
+    return after - before
+
+
+async def until_released(client: Client) -> None:
+    while True:
+        things = await client.list(INSTASLICES)  # a LIST, which is not counted
+        if not any(thing.spec.allocations for thing in things):
+            return
+        await asyncio.sleep(0.5)
+
+
+def ours(nodes: int, pods: int) -> Calls:
+    with cluster_of(nodes) as cluster:
+        return asyncio.run(count(cluster, pods, gated=False))
+
+
+def others(nodes: int, pods: int) -> Calls:
+    with cluster_of(nodes, bare=True) as cluster, bare_loop(cluster, nodes):
+        calls = asyncio.run(count(cluster, pods, gated=True))
+    calls["PATCH", "pods"] -= pods
+    return calls
+
+
+@click.command()
+@click.option("--count", "pods", default=COUNT, show_default=True)
+@click.option("--nodes", type=int, multiple=True, default=(1, 10, 100), show_default=True)
+def main(pods: int, nodes: tuple[int, ...]) -> None:
+    theirs = others(nodes[0], pods)
+    result = {}
+    for each in nodes:
+        calls = ours(each, pods)
+        calls.subtract(theirs)
+        print(f"{each} nodes, calls a pod:")
+        for (verb, what), number in sorted(calls.items(), key=lambda item: (item[0][1], item[0][0])):
+            if abs(number) >= pods / 50:
+                print(f"  {verb:7} {what:28} {number / pods:5.2f}")
+        result[f"calls_{each}"] = calls.total() / pods
+    print("RESULT", *(f"{key}={value:.1f}" for key, value in result.items()))
+
+
+if __name__ == "__main__":
+    main()

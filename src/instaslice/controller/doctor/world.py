@@ -1,0 +1,145 @@
+"""What the API server holds at one moment: pods, nodes and Instaslice objects, and what follows from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import NamedTuple, TypeVar
+
+from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, PreparedSlice, SliceState, State
+from instaslice.controller.wants import gated, wanted
+from instaslice.errors import InstasliceError
+from instaslice.geometry import UnknownProfile
+from instaslice.kube.client import PAGE, Client
+from instaslice.kube.clock import Clock
+from instaslice.kube.core import NODES, PODS, Node, Pod
+from instaslice.kube.errors import NotFound
+from instaslice.kube.meta import Object, key_of
+from instaslice.kube.resource import Page, Resource
+
+T = TypeVar("T", bound=Object)
+
+
+class Held(NamedTuple):
+    """An allocation where it stands, with what the agent says of it."""
+
+    node: str
+    allocation: Allocation
+    made: PreparedSlice | None
+
+    @property
+    def leaving(self) -> bool:
+        return self.allocation.state in (State.DELETING, State.DELETED)
+
+    @property
+    def gone(self) -> bool:
+        """Nothing of it is on the GPU any more, by the agent's own word."""
+        deleted = self.made is not None and self.made.state is SliceState.DELETED
+        return deleted or self.allocation.state is State.DELETED
+
+    @property
+    def created(self) -> bool:
+        return self.made is not None and self.made.state is SliceState.CREATED
+
+    def __str__(self) -> str:
+        a = self.allocation
+        return f"{a.profile} at {a.start} of {a.gpu} for pod {a.pod.namespace}/{a.pod.name} ({a.id}, {a.state})"
+
+
+@dataclass(frozen=True)
+class World:
+    """Three lists of one moment. `now` is when that was, `version` the resource version of all three."""
+
+    pods: Sequence[Pod]
+    nodes: Sequence[Node]
+    instaslices: Sequence[Instaslice]
+    now: datetime
+    version: str = ""
+
+    @cached_property
+    def pod_of(self) -> dict[str, Pod]:
+        """By uid."""
+        return {pod.metadata.uid: pod for pod in self.pods}
+
+    @cached_property
+    def node_of(self) -> dict[str, Node]:
+        return {node.metadata.name: node for node in self.nodes}
+
+    @cached_property
+    def instaslice_of(self) -> dict[str, Instaslice]:
+        return {thing.metadata.name: thing for thing in self.instaslices}
+
+    @cached_property
+    def held(self) -> list[Held]:
+        """Every allocation of every node."""
+        return [held for thing in self.instaslices for held in held_on(thing)]
+
+    @cached_property
+    def held_by(self) -> dict[str, list[Held]]:
+        """By the pod's uid, those that are not being deleted."""
+        found: dict[str, list[Held]] = {}
+        for held in self.held:
+            if not held.leaving:
+                found.setdefault(held.allocation.pod.uid, []).append(held)
+        return found
+
+    @cached_property
+    def running(self) -> list[Pod]:
+        """Slice pods past their gate that have not ended: a container may be using a slice, or start to at once."""
+        return [pod for pod in self.pods if asks(pod) and not gated(pod) and not pod.ended]
+
+    def well(self, node: str) -> bool:
+        """Whether the node is there and its kubelet speaks: on others, pods and slices drift apart until it is back."""
+        found = self.node_of.get(node)
+        return found is not None and found.ready
+
+
+def held_on(thing: Instaslice) -> list[Held]:
+    made = {each.id: each for each in thing.status.slices}
+    return [Held(thing.metadata.name, each, made.get(each.id)) for each in thing.spec.allocations]
+
+
+def asks(pod: Pod) -> bool:
+    """Whether the pod asks for slices at all."""
+    try:
+        return bool(wanted(pod))
+    except (UnknownProfile, ValueError):
+        # Made past the webhook, which would have refused it: no node advertises this, so it never runs.
+        return False
+
+
+def named(pod: Pod) -> str:
+    return f"pod {key_of(pod)}"
+
+
+async def look(client: Client, clock: Clock) -> World:
+    """One moment of a cluster. All three lists are of the same revision of the store, so what they say of each other
+    was true together: no finding comes from one list being older than another."""
+    page = await _page(client, PODS, {"limit": "1"})
+    version = page.metadata.resource_version
+    try:
+        things = await _at(client, INSTASLICES, version)
+    except NotFound:
+        raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
+    return World(
+        pods=await _at(client, PODS, version),
+        nodes=await _at(client, NODES, version),
+        instaslices=things,
+        now=clock.now(),
+        version=version,
+    )
+
+
+async def _at(client: Client, resource: Resource[T], version: str) -> list[T]:
+    params = {"limit": str(PAGE), "resourceVersion": version, "resourceVersionMatch": "Exact"}
+    found: list[T] = []
+    while True:
+        page = await _page(client, resource, params)
+        found += page.items or ()
+        if not page.metadata.continue_:
+            return found
+        params = {"limit": str(PAGE), "continue": page.metadata.continue_}
+
+
+async def _page(client: Client, resource: Resource[T], params: dict[str, str]) -> Page[T]:
+    return resource.page_decoder.decode(await client.raw("GET", resource.path(), params=params))

@@ -1,0 +1,343 @@
+"""One broken world for each invariant, each found; and legal worlds, in which nothing is found."""
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from small_worlds import A100, NOW, allocation, instaslice, made, node, pod, uuid, world
+
+from instaslice.api.instaslice import PreparedSlice, SliceState, State
+from instaslice.api.names import GATE
+from instaslice.controller.doctor import Doctor, Invariant, examine
+from instaslice.geometry import States
+
+GI_ONE = allocation("a", "1g.5gb", 0)
+BESIDE = allocation("b", "1g.5gb", 1)
+A = pod("a", "1g.5gb", on="gpu-0", given=[uuid(GI_ONE)])
+WAITING = pod("a", "1g.5gb", gates=[GATE], condition="False")
+FOREIGN = PreparedSlice(id="MIG-x", gpu="GPU-0", profile="1g.5gb", start=0, size=1, state=SliceState.FOREIGN)
+
+
+def changed(struct, **fields):
+    return msgspec.structs.replace(struct, **fields)
+
+
+def with_a(*, promised=GI_ONE, pod=A, **more):
+    return world([pod], [instaslice(promised, **more)])
+
+
+def two(second):
+    """Pod a as it should be, pod b with this allocation."""
+    b = pod("b", second.profile, on="gpu-0", given=[uuid(second)])
+    return world([A, b], [instaslice(GI_ONE, second)])
+
+
+CERTAIN, PASSING = False, True
+
+BROKEN = [
+    pytest.param(two(allocation("b", "2g.10gb", 0)), Invariant.NO_OVERLAP, CERTAIN, id="two on one place"),
+    pytest.param(
+        with_a(slices=[made(GI_ONE), FOREIGN]), Invariant.NO_OVERLAP, CERTAIN, id="a foreign slice where a pod runs"
+    ),
+    pytest.param(
+        world(
+            [WAITING],
+            [instaslice(changed(GI_ONE, state=State.CREATING), slices=[FOREIGN])],
+        ),
+        Invariant.NO_OVERLAP,
+        PASSING,
+        id="a foreign slice where one is about to be made",
+    ),
+    pytest.param(two(allocation("b", "1g.5gb", 7)), Invariant.LEGAL_LAYOUT, CERTAIN, id="no such start"),
+    pytest.param(
+        with_a(promised=allocation("a", "1g.5gb", 0, size=2)), Invariant.LEGAL_LAYOUT, CERTAIN, id="a wrong size"
+    ),
+    pytest.param(
+        world(
+            [pod(name, "1g.5gb+me", on="gpu-0", given=[f"MIG-GPU-0-1g.5gb+me-{at}"]) for at, name in enumerate("ab")],
+            [instaslice(allocation("a", "1g.5gb+me", 0), allocation("b", "1g.5gb+me", 1))],
+        ),
+        Invariant.LEGAL_LAYOUT,
+        CERTAIN,
+        id="beside each other, but the GPU has the media engines once",
+    ),
+    pytest.param(world([], [instaslice(GI_ONE)]), Invariant.POD_EXISTS, PASSING, id="a pod that is gone"),
+    pytest.param(
+        with_a(pod=changed(WAITING, metadata=changed(WAITING.metadata, uid="another"))),
+        Invariant.POD_EXISTS,
+        PASSING,
+        id="another pod of the same name",
+    ),
+    pytest.param(
+        with_a(pod=pod("a", "1g.5gb", on="gpu-0", phase="Succeeded")),
+        Invariant.POD_EXISTS,
+        PASSING,
+        id="a pod that ended",
+    ),
+    pytest.param(with_a(slices=[]), Invariant.SLICE_EXISTS, CERTAIN, id="a pod runs and there is no slice"),
+    pytest.param(
+        with_a(promised=changed(GI_ONE, state=State.CREATING), slices=[]),
+        Invariant.SLICE_EXISTS,
+        CERTAIN,
+        id="past the gate before the slice is there",
+    ),
+    pytest.param(
+        with_a(slices=[made(GI_ONE, start=1)]), Invariant.SLICE_EXISTS, CERTAIN, id="the slice is at another place"
+    ),
+    pytest.param(
+        with_a(slices=[made(GI_ONE, SliceState.FAILED, reason="slice lost: reboot")]),
+        Invariant.SLICE_EXISTS,
+        PASSING,
+        id="a slice that the agent says is lost",
+    ),
+    pytest.param(
+        world([], [instaslice(slices=[made(GI_ONE)])]), Invariant.SLICE_OWNED, CERTAIN, id="a slice of no allocation"
+    ),
+    pytest.param(
+        world([], [instaslice(slices=[made(GI_ONE)], observed=4)]),
+        Invariant.SLICE_OWNED,
+        PASSING,
+        id="a slice whose agent has not heard that it must go",
+    ),
+    pytest.param(
+        with_a(pod=pod("a", "1g.5gb", on="gpu-0", given=["MIG-other"])),
+        Invariant.UUID_MATCHES,
+        CERTAIN,
+        id="the annotation names another slice",
+    ),
+    pytest.param(
+        with_a(pod=pod("a", "1g.5gb", on="gpu-0")), Invariant.UUID_MATCHES, CERTAIN, id="the annotation is missing"
+    ),
+    pytest.param(
+        world(
+            [A, pod("b", "1g.5gb", on="gpu-0", given=[uuid(GI_ONE)])],
+            [instaslice(GI_ONE, BESIDE, slices=[made(GI_ONE), made(BESIDE, mig_uuid=uuid(GI_ONE))])],
+        ),
+        Invariant.UUID_ONCE,
+        CERTAIN,
+        id="one slice for two pods",
+    ),
+    pytest.param(
+        world([], [instaslice(slices=[FOREIGN, changed(FOREIGN, id="other", start=1)])]),
+        None,
+        CERTAIN,
+        id="slices without a UUID are not alike",
+    ),
+    pytest.param(
+        world(
+            [],
+            [
+                instaslice(
+                    slices=[changed(FOREIGN, mig_uuid="MIG-x"), changed(FOREIGN, id="y", start=1, mig_uuid="MIG-x")]
+                )
+            ],
+        ),
+        Invariant.UUID_ONCE,
+        CERTAIN,
+        id="one UUID for two slices",
+    ),
+    pytest.param(world([A]), Invariant.POD_HAS_SLICES, CERTAIN, id="a pod runs without an allocation"),
+    pytest.param(
+        with_a(pod=pod("a", "1g.5gb", "1g.5gb", on="gpu-0", given=[uuid(GI_ONE)])),
+        Invariant.POD_HAS_SLICES,
+        CERTAIN,
+        id="two asked for, one held",
+    ),
+    pytest.param(
+        with_a(promised=changed(GI_ONE, state=State.DELETING)),
+        Invariant.POD_HAS_SLICES,
+        CERTAIN,
+        id="a slice is taken away while its pod runs",
+    ),
+    pytest.param(
+        world([A], nodes=[node(ready=False)]), Invariant.POD_HAS_SLICES, PASSING, id="a pod on a node that is lost"
+    ),
+    pytest.param(
+        world([A], [instaslice(slices=[made(GI_ONE, SliceState.FOREIGN, id=uuid(GI_ONE), mig_uuid=uuid(GI_ONE))])]),
+        Invariant.POD_HAS_SLICES,
+        PASSING,
+        id="the object was made anew and the controller promises again what the pod holds",
+    ),
+    pytest.param(
+        world([pod("a", "1g.5gb", gates=[GATE])]), Invariant.POD_REMEMBERED, CERTAIN, id="a gated pod says nothing"
+    ),
+    pytest.param(
+        world([pod("a", "1g.5gb", gates=[GATE], condition="True")]),
+        Invariant.POD_REMEMBERED,
+        PASSING,
+        id="ready and still gated",
+    ),
+    pytest.param(
+        world([changed(A, spec=changed(A.spec, node_name="gpu-1"))], [instaslice(GI_ONE)]),
+        Invariant.RIGHT_NODE,
+        CERTAIN,
+        id="a pod on another node than its slice",
+    ),
+    pytest.param(
+        with_a(pod=pod("a", "1g.5gb", phase="Pending", given=[uuid(GI_ONE)])),
+        Invariant.RIGHT_NODE,
+        CERTAIN,
+        id="past the gate and free to go anywhere",
+    ),
+    pytest.param(
+        world(
+            [pod("a", "1g.5gb", "1g.5gb", gates=[GATE], condition="False")],
+            [
+                instaslice(changed(GI_ONE, state=State.CREATED)),
+                instaslice(allocation("a", "1g.5gb", 1, number=1, state=State.CREATED), name="gpu-1"),
+            ],
+            [node(), node("gpu-1")],
+        ),
+        Invariant.RIGHT_NODE,
+        CERTAIN,
+        id="one pod, two nodes",
+    ),
+    pytest.param(
+        world(
+            [pod("a", "1g.5gb", pinned="gpu-0", phase="Pending", given=[uuid(GI_ONE)])],
+            [instaslice(changed(GI_ONE, cpu=65_000))],
+        ),
+        Invariant.NODE_SUFFICES,
+        CERTAIN,
+        id="more CPU promised than the node has",
+    ),
+    pytest.param(
+        world(
+            [pod("a", "1g.5gb", pinned="gpu-0", phase="Pending", given=[uuid(GI_ONE)]), pod("c", on="gpu-0", cpu="60")],
+            [instaslice(changed(GI_ONE, cpu=5_000))],
+        ),
+        Invariant.NODE_SUFFICES,
+        PASSING,
+        id="another pod took the CPU that was promised",
+    ),
+    pytest.param(
+        world(nodes=[node(**{"gpu.das.com/mig-1g.5gb": "7"})]), Invariant.CAPACITY_TRUE, PASSING, id="half the capacity"
+    ),
+    pytest.param(
+        world(nodes=[node(**{"gpu.das.com/mem": None})]), Invariant.CAPACITY_TRUE, PASSING, id="memory not advertised"
+    ),
+    pytest.param(
+        world([], [instaslice(name="gone")]), Invariant.HARDWARE_THERE, PASSING, id="the node of the object is gone"
+    ),
+    pytest.param(
+        world([], [instaslice(changed(GI_ONE, state=State.DELETING), gpus=["GPU-1", "GPU-2"])]),
+        Invariant.HARDWARE_THERE,
+        PASSING,
+        id="an allocation on a GPU that was pulled",
+    ),
+]
+
+
+@pytest.mark.parametrize("broken, invariant, passing", BROKEN)
+def test_what_is_wrong_is_found_and_nothing_else(broken, invariant, passing):
+    found = examine(broken)
+    assert {(each.invariant, each.passing) for each in found} == ({(invariant, passing)} if invariant else set())
+
+
+@pytest.mark.parametrize("state", [State.CREATING, State.DELETING])
+def test_a_slice_that_does_not_move_on_is_found_by_looking_twice(state):
+    promised = changed(GI_ONE, state=state)
+    waiting = [WAITING] if state is State.CREATING else []
+    here = world(waiting, [instaslice(promised, slices=[])])
+    doctor = Doctor(patience=60)
+    assert doctor.examine(here) == []
+    assert doctor.moving == 1
+    assert doctor.examine(changed_time(here, 59)) == []
+    (found,) = doctor.examine(changed_time(here, 61))
+    assert found.invariant is Invariant.MOVES_ON
+
+
+def test_a_slice_in_use_may_stay_as_long_as_it_says_so():
+    promised = changed(GI_ONE, state=State.DELETING)
+    held = made(promised, SliceState.DELETING, reason="in use by process 17")
+    doctor = Doctor(patience=60)
+    assert doctor.examine(world([], [instaslice(promised, slices=[held])])) == []
+    assert doctor.examine(changed_time(world([], [instaslice(promised, slices=[held])]), 600)) == []
+
+
+def changed_time(here, seconds):
+    return world(here.pods, here.instaslices, here.nodes, NOW.fromtimestamp(NOW.timestamp() + seconds, NOW.tzinfo))
+
+
+LEGAL = [
+    pytest.param(world([pod("a", "1g.5gb", gates=[GATE], age=5)]), id="a young pod that nobody has looked at"),
+    pytest.param(world([WAITING]), id="a pod that says why it waits"),
+    pytest.param(world([pod("a", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]), id="a pod that Kueue holds"),
+    pytest.param(world([pod("a", on="gpu-0")]), id="a pod without slices"),
+    pytest.param(
+        with_a(
+            pod=WAITING,
+            promised=changed(GI_ONE, state=State.CREATING),
+            slices=[],
+        ),
+        id="a slice about to be made",
+    ),
+    pytest.param(
+        world([], [instaslice(slices=[made(GI_ONE, SliceState.DELETED)])]), id="an entry that the agent drops next time"
+    ),
+    pytest.param(world([], [instaslice(slices=[FOREIGN])]), id="a foreign slice that is called so"),
+    pytest.param(two(BESIDE), id="two pods side by side"),
+    pytest.param(
+        world(
+            [A],
+            [
+                instaslice(
+                    GI_ONE,
+                    allocation("old", "1g.5gb", 0, state=State.DELETING),
+                    slices=[made(GI_ONE), made(allocation("old", "1g.5gb", 0), SliceState.DELETED)],
+                )
+            ],
+        ),
+        id="a place that came free and was given on in one write",
+    ),
+]
+
+
+@pytest.mark.parametrize("legal", LEGAL)
+def test_what_is_right_is_not_found(legal):
+    assert examine(legal) == []
+
+
+@st.composite
+def legal_worlds(draw):
+    """Any layouts of two GPUs, every slice held by a pod in any state that a pod may be in."""
+    states = States.of(A100)
+    pods, promised, reports = [], [], []
+    for gpu in ("GPU-0", "GPU-1"):
+        layout = states.held(draw(st.integers(0, len(states) - 1)))
+        for placement in layout:
+            name = f"p{len(promised)}"
+            stage = draw(st.sampled_from(["creating", "created", "lazy", "running", "deleting", "deleted"]))
+            each = allocation(name, placement.profile, placement.start, gpu=gpu)
+            waits = pod(name, placement.profile, gates=[GATE], condition="False")
+            runs = pod(name, placement.profile, on="gpu-0", given=[uuid(each)])
+            match stage:
+                case "creating":
+                    each, here, report = changed(each, state=State.CREATING), waits, None
+                case "created":
+                    each, here, report = changed(each, state=State.CREATING), waits, made(each)
+                case "lazy":
+                    each, here, report = changed(each, state=State.CREATED), runs, made(each)
+                case "running":
+                    here, report = runs, made(each)
+                case "deleting":
+                    each, here, report = changed(each, state=State.DELETING), None, made(each)
+                case _:
+                    each, here, report = changed(each, state=State.DELETING), None, made(each, SliceState.DELETED)
+            promised.append(each)
+            pods += [here] if here else []
+            reports += [report] if report else []
+    return world(pods, [instaslice(*promised, slices=reports)])
+
+
+@settings(deadline=None)
+@given(legal_worlds())
+def test_a_legal_world_has_no_findings(legal):
+    assert examine(legal) == []
+
+
+def test_a_finding_says_what_where_and_what_to_do():
+    (found,) = examine(world([A]))
+    assert str(found) == (
+        "pod-has-slices  pod team-a/a: is past its gate, asked for 1 × 1g.5gb and holds nothing; delete the pod"
+    )
