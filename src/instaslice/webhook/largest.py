@@ -47,20 +47,16 @@ class LargestNode:
         try:
             wanted = ProfileName.parse(text)
         except UnknownProfile:
-            return nearest(text, self._suggested)[:MOST_NAMES]
+            return nearest(text, list(self._having))[:MOST_NAMES]
 
         def distance(name: str) -> tuple[int, int, int, bool]:
             there = ProfileName.parse(name)
             gb, compute = abs(there.gb - wanted.gb), abs(there.compute - wanted.compute)
             return (gb > 0) + (compute > 0), gb, compute, there.extra != wanted.extra
 
-        return sorted(self._suggested, key=distance)[:MOST_NAMES]
-
-    @cached_property
-    def _suggested(self) -> list[str]:
-        """Not those of a model whose placements nobody has published, as long as there are others."""
-        placeable = [name for name, places in self._having.items() if any(profile.starts for profile, _ in places)]
-        return placeable or list(self._having)
+        # A model of which nobody has published the memory has profiles named 0gb: nobody means those.
+        meant = [name for name in self._having if ProfileName.parse(name).gb]
+        return sorted(meant, key=distance)[:MOST_NAMES]
 
     def hold(self, wanted: Mapping[ProfileName, int]) -> None:
         """Raises Refused where no node could hold these slices at the same time."""
