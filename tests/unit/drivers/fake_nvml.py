@@ -3,7 +3,8 @@
 It stands where the C library stands: structures, constants and errors are pynvml's own, and a function that is not
 written here does not exist. Behaves as measured on an H200 with driver 580: creating on a taken slot is "insufficient
 resources", destroying what is held is "in use", a 1g.35gb filled by its own slice count leaves multiprocessors idle,
-the numbers of MIG devices have gaps.
+the numbers of MIG devices have gaps, and a GPU instance that this process has asked for no compute profile since it was
+made gets no compute instance ("not supported").
 """
 
 # ruff: noqa: N802, N815 - the names are NVML's
@@ -28,6 +29,8 @@ class Instance:
     placement: int
     cis: dict[int, int] = field(default_factory=dict)
     """Number of the compute profile by compute instance id."""
+    asked_by: list["FakeNvml"] = field(default_factory=list)
+    """Processes that have asked it for a compute profile."""
 
 
 @dataclass(eq=False)
@@ -208,6 +211,7 @@ class FakeNvml:
             multiprocessors = size.sms
         else:
             raise refused("NOT_SUPPORTED")
+        gi.asked_by.append(self)
         info = pynvml.c_nvmlComputeInstanceProfileInfo_t()
         info.id, info.multiprocessorCount = COMPUTE_IDS + number, multiprocessors
         return info
@@ -255,6 +259,8 @@ class FakeNvml:
         del gi.card.instances[gi.id]
 
     def nvmlGpuInstanceCreateComputeInstance(self, gi, profile):
+        if self not in gi.asked_by:
+            raise refused("NOT_SUPPORTED")
         number = next(each for each in range(8) if each not in gi.cis)
         gi.cis[number] = profile - COMPUTE_IDS
         return gi, number
