@@ -22,7 +22,7 @@ from instaslice.drivers import Gpu, Slice
 from instaslice.drivers.lanes import Lanes
 from instaslice.drivers.nvml import NvmlDriver
 
-ROUNDS = {1: 40, 3: 20}
+ROUNDS = {1: 40, 3: 40}
 """Pairs for each number of compute slices that is measured."""
 
 IDLE_S = 20.0

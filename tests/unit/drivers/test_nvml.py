@@ -226,6 +226,20 @@ def test_a_create_that_is_refused_changes_nothing(held, wanted, error, says):
     assert driver.slices("GPU-h200") == before
 
 
+@pytest.mark.parametrize("answer", ["INVALID_ARGUMENT", "NOT_SUPPORTED"])
+def test_what_the_driver_does_not_make_on_an_empty_gpu_it_never_makes(answer):
+    driver, nvml = machine()
+    driver.discover()
+
+    def before(name):
+        if name == "nvmlDeviceCreateGpuInstanceWithPlacement":
+            raise refused(answer)
+
+    nvml.before = before
+    with pytest.raises(Unsupported, match=r"the driver does not make 1g\.18gb at 3"):
+        driver.create("GPU-h200", "1g.18gb", 3)
+
+
 @pytest.mark.parametrize(
     "fails", ["nvmlGpuInstanceCreateComputeInstance", "nvmlDeviceGetMigDeviceHandleByIndex", "nvmlDeviceGetUUID"]
 )

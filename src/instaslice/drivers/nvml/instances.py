@@ -83,16 +83,19 @@ class Instances:
             return self._nvml.create_gpu_instance(handle, _id(size), wanted.start, wanted.size)
         except Refused as error:
             match error.code:
-                case Code.INSUFFICIENT_RESOURCES:
+                # The driver itself listed this placement, so an invalid one is one that cuts through what is there.
+                case Code.INSUFFICIENT_RESOURCES | Code.INVALID_ARGUMENT as code:
                     there = ", ".join(str(each.placement) for each in self._listed(gpu, handle))
-                    raise SlotTaken(
-                        f"GPU {gpu.uuid}: {wanted} does not fit beside what is there: "
-                        f"{there or 'nothing that can be listed'}"
-                    ) from error
+                    if there or code == Code.INSUFFICIENT_RESOURCES:
+                        raise SlotTaken(
+                            f"GPU {gpu.uuid}: {wanted} does not fit beside what is there: "
+                            f"{there or 'nothing that can be listed'}"
+                        ) from error
+                    raise _not_made(gpu, wanted, error) from error
                 case Code.NOT_SUPPORTED if off := mode.ill(self._nvml, handle, enable=False):
                     raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {off}") from error
-                case Code.NOT_SUPPORTED | Code.INVALID_ARGUMENT:
-                    raise Unsupported(f"GPU {gpu.uuid}: the driver does not make {wanted}: {error}") from error
+                case Code.NOT_SUPPORTED:
+                    raise _not_made(gpu, wanted, error) from error
             raise
 
     def _fill(self, gpu: Gpu, handle: Handle, wanted: Placement, size: Profile, gi: Handle) -> Slice:
@@ -181,6 +184,10 @@ class Instances:
         names = holders.described(self._proc, sorted(pids))
         by = ", ".join(names) or "a process that cannot be seen from here (hostPID is needed)"
         return InUse(f"GPU {held.gpu}: {held.placement} is in use by {by}; end it and destroy again", names)
+
+
+def _not_made(gpu: Gpu, wanted: Placement, error: Refused) -> Unsupported:
+    return Unsupported(f"GPU {gpu.uuid}: the driver does not make {wanted}: {error}")
 
 
 def _id(profile: Profile) -> int:
