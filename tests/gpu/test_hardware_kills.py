@@ -1,6 +1,6 @@
 """A driver's process killed at any moment on a real GPU: whoever comes next finds everything, and loses no slot.
 
-The kernel brings a call that is under way to its end, whether or not its process still lives.
+A call that is under way mostly takes effect all the same, so that what is left depends on the call that was hit.
 """
 
 import signal

@@ -2,9 +2,9 @@
 
 It stands where the C library stands: structures, constants and errors are pynvml's own, and a function that is not
 written here does not exist. Behaves as measured on an H200 with driver 580: creating on a taken slot is "insufficient
-resources", or "invalid argument" where something smaller is in it; destroying what is held is "in use"; a 1g.35gb filled
-by its own slice count leaves multiprocessors idle; the numbers of MIG devices have gaps; and a GPU instance that this
-process has asked for no compute profile since it was made gets no compute instance ("not supported").
+resources", or "invalid argument" where something smaller is in it; destroying what is held is "in use"; a 1g.35gb
+filled by its own slice count leaves multiprocessors idle; the numbers of MIG devices have gaps; and a GPU instance that
+this process has asked for no compute profile since it was made gets no compute instance ("not supported").
 """
 
 # ruff: noqa: N802, N815 - the names are NVML's
