@@ -12,6 +12,7 @@ from instaslice.placement import GpuId, NodeName, Short
 
 MOST_NODES = 3
 """Reasons of nodes that a message names."""
+FULL = "has no room for the slices on its GPUs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,10 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
         told = "is gone" if node is None else admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.amounts)
-        if told:
-            why[told] += 1
-            example.setdefault(told, name)
+        # Nothing else stands in the way there: without this the words would be about all nodes but the pod's own.
+        told = told or FULL
+        why[told] += 1
+        example.setdefault(told, name)
     parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why.most_common()]
     more = len(parts) - MOST_NODES
     return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
