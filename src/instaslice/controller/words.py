@@ -80,16 +80,18 @@ def _listed(dispatcher: Dispatcher, promise: Promise) -> str:
 
 
 def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
-    """Why nodes do not admit a pod, the most frequent reasons first: `2 nodes: is cordoned; gpu-1: cpu: …`."""
-    why: Counter[str] = Counter()
+    """Why nodes do not take a pod, `2 nodes: is cordoned; gpu-1: cpu: …`: first those that would but for what they
+    lack, then those that keep it out or that it does not want, the most frequent reasons first."""
+    near: Counter[str] = Counter()
+    far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
-        told = "is gone" if node is None else admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.amounts)
-        # Nothing else stands in the way there: without this the words would be about all nodes but the pod's own.
-        told = told or FULL
-        why[told] += 1
+        out = "is gone" if node is None else admission.refusal(pod, node)
+        told = out or dispatcher.rooms.short(name, ask.amounts) or FULL
+        (far if out else near)[told] += 1
         example.setdefault(told, name)
-    parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why.most_common()]
+    why = [*near.most_common(), *far.most_common()]
+    parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why]
     more = len(parts) - MOST_NODES
     return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from stage import STORY, container, pod
 
 from instaslice.kube.core import NODES
@@ -78,52 +79,55 @@ async def test_init_containers_sidecars_and_overhead_count_as_kubernetes_counts_
     await stage.running("taken")
 
 
-async def test_a_pod_goes_only_where_selector_affinity_taints_and_cordon_let_it(stage):
-    taint = {"key": "team", "value": "a", "effect": "NoSchedule"}
-    plain, tainted, cordoned = await asyncio.gather(
-        stage.node(labels={"zone": "a"}),
-        stage.node(labels={"zone": "b"}, taints=[taint]),
-        stage.node(labels={"zone": "c"}),
-    )
-    await stage.client.merge(NODES, Key("", cordoned), {"spec": {"unschedulable": True}})
-    await stage.until("cordon", lambda: stage.nodes.get(Key("", cordoned)).spec.unschedulable)
+def affine(operator, *zones):
+    need = {"key": "zone", "operator": operator, "values": list(zones)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [need]}]}
+    return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
-    def choose(zone):
-        return {"nodeSelector": {STORY: stage.namespace, "zone": zone}}
 
-    def affine(operator, *zones):
-        need = {"key": "zone", "operator": operator, "values": list(zones)}
-        terms = {"nodeSelectorTerms": [{"matchExpressions": [need]}]}
-        return {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
-
-    tolerant = {"tolerations": [taint | {"operator": "Equal"}]}
+async def test_a_pod_goes_only_where_selector_and_affinity_send_it(stage):
+    a, b = await asyncio.gather(stage.node(labels={"zone": "a"}), stage.node(labels={"zone": "b"}))
+    to_d = {"nodeSelector": {STORY: stage.namespace, "zone": "d"}}
     await stage.create(
-        pod("selects", **choose("a")),
-        pod("affine", **affine("In", "a")),
-        pod("tolerates", **choose("b"), **tolerant),
-        pod("tolerates-and-prefers", **affine("NotIn", "a", "c"), **tolerant),
-        pod("nowhere", **choose("d")),
-        pod("not-affine", **affine("NotIn", "a", "b", "c")),
-        pod("not-tolerated", **choose("b")),
-        pod("not-here", **choose("c")),
+        pod("selects", nodeSelector={STORY: stage.namespace, "zone": "a"}),
+        pod("affine", **affine("In", "b", "c")),
+        pod("averse", **affine("NotIn", "a")),
+        pod("nowhere", **to_d),
+        pod("too-averse", **affine("NotIn", "a", "b")),
     )
-    at = {each.metadata.name: each.spec.node_name for each in await stage.running("selects", "affine", "tolerates")}
-    assert at == {"selects": plain, "affine": plain, "tolerates": tainted}
-    assert (await stage.running("tolerates-and-prefers"))[0].spec.node_name == tainted
+    at = {each.metadata.name: each.spec.node_name for each in await stage.running("selects", "affine", "averse")}
+    assert at == {"selects": a, "affine": b, "averse": b}
     assert "has no label zone=d" in await stage.waits("nowhere")
-    assert "does not match zone not in" in await stage.waits("not-affine")
-    assert f"{tainted}: is tainted team=a:NoSchedule" in await stage.waits("not-tolerated")
-    assert f"{cordoned}: is cordoned" in await stage.waits("not-here")
-    # Each obstacle gone wakes who waited for it.
-    await stage.client.merge(NODES, Key("", cordoned), {"spec": {"unschedulable": None}})
-    await stage.client.merge(NODES, Key("", tainted), {"spec": {"taints": None}})
-    await stage.client.merge(NODES, Key("", plain), {"metadata": {"labels": {"zone": "d"}}})
-    await stage.running("not-here", "not-tolerated", "nowhere")
+    assert "does not match zone not in (a, b)" in await stage.waits("too-averse")
+    await stage.client.merge(NODES, Key("", a), {"metadata": {"labels": {"zone": "d"}}})
+    await stage.running("nowhere", "too-averse")
+
+
+TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+
+
+@pytest.mark.parametrize(
+    "obstacle, words",
+    [
+        pytest.param({"taints": [TAINT]}, "is tainted team=a:NoSchedule", id="tainted"),
+        pytest.param({"unschedulable": True}, "is cordoned", id="cordoned"),
+    ],
+)
+async def test_a_node_that_is_tainted_or_cordoned_takes_none_until_it_is_not(stage, obstacle, words):
+    node = await stage.node()
+    await stage.client.merge(NODES, Key("", node), {"spec": obstacle})
+    cordon = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
+    await stage.create(pod("tolerates", tolerations=[TAINT | {"operator": "Equal"}, cordon]), pod("does-not"))
+    assert f"{node}: {words}" in await stage.waits("does-not")
+    await stage.running("tolerates")
+    await stage.client.merge(NODES, Key("", node), {"spec": dict.fromkeys(obstacle)})
+    await stage.running("does-not")
 
 
 async def test_a_pod_that_ends_gives_back_its_cpu_too(stage):
     await stage.node(gpus=1, cpu="2")
-    await stage.create(pod("short", requests={"cpu": "2"}, run_for="1s"), pod("next", requests={"cpu": "2"}))
+    await stage.create(pod("short", requests={"cpu": "2"}, run_for="1s"))
+    await stage.create(pod("next", requests={"cpu": "2"}))
     await stage.phase("short", "Succeeded")
     await stage.running("next")
     assert stage.pod("short"), "it is still there to be read"
