@@ -20,7 +20,7 @@ from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
 from instaslice.local.objects import takes_pods
 
-PATIENCE = 60.0
+PATIENCE = 40.0
 """Seconds after which a wait counts as hung. Nothing asserts on how long anything took."""
 STORY = "local.gpu.das.com/story"
 """Label of the nodes of one story."""
@@ -221,6 +221,9 @@ class Stage:
 
     async def clear(self):
         """All pods gone and all slots back. The nodes stay: nobody else's pods select them."""
+        for name in self.own:
+            if (node := self.nodes.get(Key("", name))) and names.FAULT in node.metadata.annotations:
+                await self.fault(name, "")
         await self.client.raw("DELETE", PODS.path(self.namespace))
         await self.until("no pods", lambda: not len(self.pods))
         await self.free()

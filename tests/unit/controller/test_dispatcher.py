@@ -191,6 +191,42 @@ def test_a_node_that_is_not_ready_is_given_up_after_a_while(world):
     assert world.on(uid) == "b"
 
 
+def test_a_pod_deleted_after_its_node_was_given_up_holds_nothing_there(world):
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.not_ready("a")
+    world.wait(301)
+    assert world.on(uid) == "a", "Kubernetes has not given it up"
+    world.mark_pod(uid)
+    world.settle()
+    assert not world.on(uid)
+
+
+def test_a_pod_whose_slices_take_long_is_told_so(world):
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.told.clear()
+    world.wait(6)
+    assert world.told == {uid}
+    assert why(world, uid).kind == "Creating"
+
+
+def test_what_was_promised_by_an_object_that_is_gone_does_not_count_against_the_pod():
+    world = World()
+    world.add_node("a", cpu="1")
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb", cpu="1")
+    world.settle()
+    thing = world.instaslices["a"]
+    world.remove_instaslice("a")
+    world.settle()
+    world.change_instaslice(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, allocations=())))
+    world.mute = set()
+    world.settle()
+    assert world.running() == [uid]
+
+
 def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(world):
     uid = world.add_pod("3g.20gb")
     world.settle()
@@ -208,7 +244,9 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
         )
     )
     world.settle()
-    assert [(a.pod.uid, a.state, a.start) for a in world.spec("a").allocations] == [(uid, State.UNGATED, made.start)]
+    (a,) = world.spec("a").allocations
+    assert (a.pod.uid, a.state, a.start, a.cpu) == (uid, State.UNGATED, made.start, 100)
+    assert a.id != made.id
 
 
 def test_a_restart_disturbs_nobody(world):
