@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
+ILL = ("GpuUnhealthy", "SliceLost")
+"""What a running pod was told and is to be told the end of."""
 SLOW = 5.0
 """Seconds after which a pod is told that its slices are being made; mostly they are made before it could read that."""
 
@@ -284,7 +286,10 @@ class Dispatcher:
             self._orders.tell(uid)
             if not pod.spec.node_name:
                 self.agenda.at(self._clock() + self.limits.bind, partial(self._bind_overdue, promise))
-        if failed or any(slot.allocation.gpu in self.ledger.books[promise.node].closed for slot in promise.slots):
+        told = pod.condition(names.SLICE_READY)
+        was_ill = told is not None and told.reason in ILL
+        closed = self.ledger.books[promise.node].closed
+        if failed or was_ill or any(slot.allocation.gpu in closed for slot in promise.slots):
             self._orders.tell(uid)
 
     def _queue(self, pod: Pod) -> None:

@@ -201,11 +201,9 @@ class Ledger:
                 book.gpus[uuid] = model
                 self.fleet.add_gpu(uuid, book.name, model)
                 news.freed = True
+            if (gpu.health is Health.UNHEALTHY) != ("health" in book.closed.get(uuid, ())):
+                news.pods |= {each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid}
             if gpu.health is Health.UNHEALTHY:
-                if "health" not in book.closed.get(uuid, ()):
-                    news.pods |= {
-                        each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid
-                    }
                 self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True

@@ -165,6 +165,9 @@ class Stage:
     async def running(self, *pods):
         return [await self.phase(each, "Running") for each in pods]
 
+    async def bound(self, name):
+        await self.until(f"pod {name} bound", lambda: (found := self.pod(name)) and found.spec.node_name)
+
     async def gone(self, *pods):
         for name in pods:
             await self.until(f"end of {name}", lambda name=name: self.pod(name) is None)

@@ -139,9 +139,13 @@ def test_an_unhealthy_gpu_is_offered_to_nobody_until_it_is_well(world):
     world.settle()
     assert world.running() == [running]
     assert why(world, running).message == "Xid 79"
+    world.told_pod(running, "GpuUnhealthy")
+    world.told.clear()
     report(well)
     world.settle()
     assert uid in world.running()
+    assert running in world.told
+    assert why(world, running).ready
 
 
 def test_a_node_whose_agent_is_silent_is_left_alone(world):

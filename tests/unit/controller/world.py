@@ -133,6 +133,12 @@ class World:
     def end_pod(self, uid, phase="Succeeded"):
         self._set(msgspec.structs.replace(self.pods[uid], status=PodStatus(phase=phase)))
 
+    def told_pod(self, uid, reason):
+        """Its condition says this."""
+        said = Condition(type=names.SLICE_READY, status="False", reason=reason)
+        status = msgspec.structs.replace(self.pods[uid].status, conditions=[said])
+        self._set(msgspec.structs.replace(self.pods[uid], status=status))
+
     def mark_pod(self, uid):
         """Deleted, and not gone: its kubelet has to end it first."""
         pod = self.pods[uid]
