@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from instaslice.controller import admission
 from instaslice.controller.dispatcher import Ask, Dispatcher
+from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
 from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Pod
@@ -54,6 +55,8 @@ def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
     message = str(refusal)
     if refusal.short is Short.NODES:
         message += f" ({nodes_short(dispatcher, pod, dispatcher.ask(pod))})"
+    if broken := out_of_use(dispatcher, pod):
+        message += f"; out of use: {broken}"
     return Words(False, "Waiting", message)
 
 
@@ -71,8 +74,12 @@ def _gpus(promise: Promise) -> list[GpuId]:
     return list(dict.fromkeys(slot.grant.gpu for slot in promise.slots))
 
 
+def _numbers(book: Book) -> dict[GpuId, int]:
+    return {gpu: index for index, gpu in enumerate(book.gpus)}
+
+
 def _listed(dispatcher: Dispatcher, promise: Promise) -> str:
-    numbers = {gpu: index for index, gpu in enumerate(dispatcher.ledger.books[promise.node].gpus)}
+    numbers = _numbers(dispatcher.ledger.books[promise.node])
     return ", ".join(
         f"{slot.allocation.profile} at {slot.allocation.start} of GPU {numbers.get(slot.grant.gpu, '?')}"
         for slot in promise.slots
@@ -95,3 +102,24 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why]
     more = len(parts) - MOST_NODES
     return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def out_of_use(dispatcher: Dispatcher, pod: Pod) -> str:
+    """What would be there for a pod if it were well: GPUs that are closed and places that failed, and why."""
+    parts: list[str] = []
+    for name, book in dispatcher.ledger.books.items():
+        failed = {slot.grant: slot.refused for slot in book.slots.values() if slot.refused} | book.aside
+        node = dispatcher.nodes.get(name)
+        if not (failed or book.closed) or node is None or admission.refusal(pod, node):
+            continue
+        numbers = _numbers(book)
+        parts += [
+            f"GPU {numbers[gpu]} of {name} ({'; '.join(reasons.values())})" for gpu, reasons in book.closed.items()
+        ]
+        parts += [
+            f"{place.want} at {place.start} of GPU {numbers[place.gpu]} of {name} ({reason})"
+            for place, reason in failed.items()
+            if place.gpu not in book.closed
+        ]
+    more = len(parts) - MOST_NODES
+    return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")

@@ -139,6 +139,7 @@ def test_an_unhealthy_gpu_is_offered_to_nobody_until_it_is_well(world):
     world.settle()
     assert world.running() == [running]
     assert why(world, running).message == "Xid 79"
+    assert why(world, uid).message == "every GPU that has 1g.5gb is closed; out of use: GPU 0 of a (Xid 79)"
     world.told_pod(running, "GpuUnhealthy")
     world.told.clear()
     report(well)
