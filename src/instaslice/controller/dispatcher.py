@@ -256,6 +256,8 @@ class Dispatcher:
             self.line.leave(uid)
             if promise is not None:
                 self._take_back(promise, _why_gone(pod))
+                if pod is not None and not pod.ended:
+                    self._orders.tell(uid)
         elif promise is not None:
             self._advance(pod, promise)
         elif gated(pod):

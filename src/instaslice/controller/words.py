@@ -43,7 +43,11 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
 def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
     uid = pod.metadata.uid
     if not gated(pod):
+        name = pod.spec.node_name
+        node = dispatcher.nodes.get(NodeName(name))
         told = "its slices are not known any more: the Instaslice object of its node was deleted, or its GPU is gone"
+        if name and (node is None or not node.ready):
+            told = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were given up"
         return Words(False, "SliceLost", told, warning=True)
     if others := held_by_others(pod):
         return Words(False, "Gated", f"waits for other gates first: {', '.join(others)}")

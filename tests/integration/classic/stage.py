@@ -20,7 +20,7 @@ from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
 from instaslice.local.objects import takes_pods
 
-PATIENCE = 40.0
+PATIENCE = 60.0
 """Seconds after which a wait counts as hung. Nothing asserts on how long anything took."""
 STORY = "local.gpu.das.com/story"
 """Label of the nodes of one story."""
@@ -79,10 +79,10 @@ class Stage:
             for task in watching:
                 task.cancel()
 
-    async def until(self, what, find):
+    async def until(self, what, find, seconds=PATIENCE):
         """What `find()` gives once it gives something. Fails with what the story sees then."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(seconds):
                 while True:
                     changed = self._changed
                     if found := find():

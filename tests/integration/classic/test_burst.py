@@ -22,7 +22,7 @@ async def test_200_pods_over_10_nodes(stage):
     def phases():
         return Counter(each.status.phase for each in stage.pods)
 
-    await stage.until("200 ends", lambda: phases() == {"Succeeded": PODS})
+    await stage.until("200 ends", lambda: phases() == {"Succeeded": PODS}, seconds=240)
     await stage.free()
     assert all(each.metadata.annotations[names.MIG_UUIDS] for each in stage.pods)
     assert len({each.spec.node_name for each in stage.pods}) == 10

@@ -119,6 +119,7 @@ async def test_a_node_that_is_not_ready_is_given_up_and_takes_pods_again_when_it
     assert f"{node}: is not ready" in await stage.waits("waits")
     await stage.until("an eviction", lambda: stage.pod("runs").metadata.deletion_timestamp)
     await stage.until("its slices back", lambda: not stage.held("runs"))
+    assert f"node {node} is not ready" in await stage.event("runs", "SliceLost")
     await stage.client.merge(NODES, Key("", node), {"metadata": {"labels": {"type": "kwok"}}})
     await stage.running("waits")
     await stage.gone("runs")

@@ -205,6 +205,7 @@ def test_a_pod_deleted_after_its_node_was_given_up_holds_nothing_there(world):
     world.mark_pod(uid)
     world.settle()
     assert not world.on(uid)
+    assert why(world, uid).message == "node a is not ready: the slices there were given up"
 
 
 def test_a_pod_whose_slices_take_long_is_told_so(world):
