@@ -8,6 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from math import ceil
 from random import Random
 from typing import Protocol
 
@@ -33,6 +34,10 @@ log = logging.getLogger(__name__)
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
+ILL = ("GpuUnhealthy", "SliceLost")
+"""What a running pod was told and is to be told the end of."""
+SLOW = 5.0
+"""Seconds after which a pod is told that its slices are being made; mostly they are made before it could read that."""
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,8 @@ class Dispatcher:
         """In line since the last pass."""
         self._homeless: set[str] = set()
         """Ungated pods whose promise is lost."""
+        self._given_up: set[NodeName] = set()
+        """Nodes that have not been ready for too long."""
         self._failures: dict[Grant, int] = {}
         self._again: float | None = None
         self._complete = False
@@ -121,6 +128,8 @@ class Dispatcher:
         name = NodeName(new.metadata.name)
         self.nodes[name] = new
         self.rooms.set_node(new)
+        if new.ready:
+            self._given_up.discard(name)
         if not new.ready and (old is None or old.ready):
             self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
         if len(self.line):
@@ -222,14 +231,19 @@ class Dispatcher:
             PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
             ask.wants,
             plan,
-            f"{self._rng.getrandbits(32):08x}",
+            self._attempt(),
             now,
             cpu=ask.amounts.get("cpu", 0),
             memory=ask.amounts.get("memory", 0),
         )
         self.rooms.charge(meta.uid, plan.node, ask.amounts)
         self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+        # To the second, so that of a burst there is one look a second and not one a pod.
+        self.agenda.at(ceil(now + SLOW), partial(self._create_slow, promise))
         self._orders.write(plan.node, soon=True)
+
+    def _attempt(self) -> str:
+        return f"{self._rng.getrandbits(32):08x}"
 
     # One pod --------------------------------------------------------------------------------------------------------
 
@@ -240,10 +254,12 @@ class Dispatcher:
         pod = self.pods.get(uid)
         promise = self.ledger.promises.get(uid)
         self._homeless.discard(uid)
-        if pod is None or pod.ended or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
+        if pod is None or pod.ended or self._nobody_ends(pod):
             self.line.leave(uid)
             if promise is not None:
                 self._take_back(promise, _why_gone(pod))
+                if pod is not None and not pod.ended:
+                    self._orders.tell(uid)
         elif promise is not None:
             self._advance(pod, promise)
         elif gated(pod):
@@ -252,6 +268,11 @@ class Dispatcher:
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
             self._homeless.add(uid)
             self._orders.tell(uid)
+
+    def _nobody_ends(self, pod: Pod) -> bool:
+        """It was deleted, and there is no kubelet that would say when it has ended."""
+        node = NodeName(pod.spec.node_name)
+        return pod.metadata.deletion_timestamp is not None and (not node or node in self._given_up)
 
     def _advance(self, pod: Pod, promise: Promise) -> None:
         uid, failed = promise.uid, promise.failed
@@ -269,7 +290,10 @@ class Dispatcher:
             self._orders.tell(uid)
             if not pod.spec.node_name:
                 self.agenda.at(self._clock() + self.limits.bind, partial(self._bind_overdue, promise))
-        if failed or any(slot.allocation.gpu in self.ledger.books[promise.node].closed for slot in promise.slots):
+        told = pod.condition(names.SLICE_READY)
+        was_ill = told is not None and told.reason in ILL
+        closed = self.ledger.books[promise.node].closed
+        if failed or was_ill or any(slot.allocation.gpu in closed for slot in promise.slots):
             self._orders.tell(uid)
 
     def _queue(self, pod: Pod) -> None:
@@ -281,6 +305,8 @@ class Dispatcher:
         uid, meta = pod.metadata.uid, pod.metadata
         since = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
         if self.line.add(uid, ask.shape, pod.spec.priority, since):
+            # What was lost with its node's object, or its GPU, would count against the pod itself.
+            self.rooms.discharge(uid)
             if ask.since is None:
                 ask.since = self._clock()
                 self.arrivals += 1
@@ -299,13 +325,19 @@ class Dispatcher:
         meta, node = pod.metadata, NodeName(pinned(pod))
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
         uuids = meta.annotations[names.MIG_UUIDS].split(",")
-        if not self.ledger.restore(ref, self.ask(pod).wants, node, uuids, self._clock()):
+        ask = self.ask(pod)
+        cpu, memory = ask.amounts.get("cpu", 0), ask.amounts.get("memory", 0)
+        if not self.ledger.restore(ref, ask.wants, node, uuids, self._attempt(), self._clock(), cpu=cpu, memory=memory):
             return False
         log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
         self._orders.write(node, soon=True)
         return True
 
     # When something takes too long ----------------------------------------------------------------------------------
+
+    def _create_slow(self, promise: Promise, _: float) -> None:
+        if self.ledger.promises.get(promise.uid) is promise and not promise.created:
+            self._orders.tell(promise.uid)
 
     def _create_overdue(self, promise: Promise, now: float) -> None:
         pod = self.pods.get(promise.uid)
@@ -334,10 +366,12 @@ class Dispatcher:
         node = self.nodes.get(name)
         if node is None or node.ready or node.metadata.uid != then.metadata.uid:
             return
+        self._given_up.add(name)
         self._leave_node(name, f"node {name} has not been ready for {self.limits.node:.0f} s")
 
     def _node_gone(self, name: NodeName) -> None:
         self.nodes.pop(name, None)
+        self._given_up.discard(name)
         self.rooms.remove_node(name)
         self._leave_node(name, f"node {name} is gone")
 

@@ -133,7 +133,17 @@ class Ledger:
             promise.become(State.DELETING, reason)
         return promise
 
-    def restore(self, pod: PodRef, wants: Sequence[Wanted], node: NodeName, uuids: Sequence[str], now: float) -> bool:
+    def restore(
+        self,
+        pod: PodRef,
+        wants: Sequence[Wanted],
+        node: NodeName,
+        uuids: Sequence[str],
+        attempt: str,
+        now: float,
+        cpu: int = 0,
+        memory: int = 0,
+    ) -> bool:
         """Promise again what a running pod holds by its annotation, where the agent reports just these slices and
         knows of no allocation for them: their object was deleted and made anew."""
         book = self.books.get(node)
@@ -144,7 +154,7 @@ class Ledger:
             return False
         for uuid in uuids:
             self.fleet.give_back(book.strangers.pop(uuid))
-        self.promise(pod, wants, Plan(grants), "restored", now).become(State.UNGATED)
+        self.promise(pod, wants, Plan(grants), attempt, now, cpu, memory).become(State.UNGATED)
         return True
 
     def close(self, gpu: GpuId, node: NodeName, kind: str, words: str) -> None:
@@ -196,11 +206,9 @@ class Ledger:
                     continue
                 book.gpus[uuid] = model
                 news.freed = True
+            if (gpu.health is Health.UNHEALTHY) != ("health" in book.closed.get(uuid, ())):
+                news.pods |= {each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid}
             if gpu.health is Health.UNHEALTHY:
-                if "health" not in book.closed.get(uuid, ()):
-                    news.pods |= {
-                        each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid
-                    }
                 self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True

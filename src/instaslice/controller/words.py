@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from instaslice.controller import admission
 from instaslice.controller.dispatcher import Ask, Dispatcher
+from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
 from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Pod
@@ -12,6 +13,7 @@ from instaslice.placement import GpuId, NodeName, Short
 
 MOST_NODES = 3
 """Reasons of nodes that a message names."""
+FULL = "has no room for the slices on its GPUs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,11 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
 def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
     uid = pod.metadata.uid
     if not gated(pod):
+        name = pod.spec.node_name
+        node = dispatcher.nodes.get(NodeName(name))
         told = "its slices are not known any more: the Instaslice object of its node was deleted, or its GPU is gone"
+        if name and (node is None or not node.ready):
+            told = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were given up"
         return Words(False, "SliceLost", told, warning=True)
     if others := held_by_others(pod):
         return Words(False, "Gated", f"waits for other gates first: {', '.join(others)}")
@@ -55,6 +61,8 @@ def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
     message = str(refusal)
     if refusal.short is Short.NODES:
         message += f" ({nodes_short(dispatcher, pod, dispatcher.ask(pod))})"
+    if broken := out_of_use(dispatcher, pod):
+        message += f"; out of use: {broken}"
     return Words(False, "Waiting", message)
 
 
@@ -72,8 +80,12 @@ def _gpus(promise: Promise) -> list[GpuId]:
     return list(dict.fromkeys(slot.grant.gpu for slot in promise.slots))
 
 
+def _numbers(book: Book) -> dict[GpuId, int]:
+    return {gpu: index for index, gpu in enumerate(book.gpus)}
+
+
 def _listed(dispatcher: Dispatcher, promise: Promise) -> str:
-    numbers = {gpu: index for index, gpu in enumerate(dispatcher.ledger.books[promise.node].gpus)}
+    numbers = _numbers(dispatcher.ledger.books[promise.node])
     return ", ".join(
         f"{slot.allocation.profile} at {slot.allocation.start} of GPU {numbers.get(slot.grant.gpu, '?')}"
         for slot in promise.slots
@@ -81,15 +93,39 @@ def _listed(dispatcher: Dispatcher, promise: Promise) -> str:
 
 
 def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
-    """Why nodes do not admit a pod, the most frequent reasons first: `2 nodes: is cordoned; gpu-1: cpu: …`."""
-    why: Counter[str] = Counter()
+    """Why nodes do not take a pod, `2 nodes: is cordoned; gpu-1: cpu: …`: first those that would but for what they
+    lack, then those that keep it out or that it does not want, the most frequent reasons first."""
+    near: Counter[str] = Counter()
+    far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
-        told = "is gone" if node is None else admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.amounts)
-        if told:
-            why[told] += 1
-            example.setdefault(told, name)
-    parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why.most_common()]
+        out = "is gone" if node is None else admission.refusal(pod, node)
+        told = out or dispatcher.rooms.short(name, ask.amounts) or FULL
+        (far if out else near)[told] += 1
+        example.setdefault(told, name)
+    why = [*near.most_common(), *far.most_common()]
+    parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why]
     more = len(parts) - MOST_NODES
     return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
+
+
+def out_of_use(dispatcher: Dispatcher, pod: Pod) -> str:
+    """What would be there for a pod if it were well: GPUs that are closed and places that failed, and why."""
+    parts: list[str] = []
+    for name, book in dispatcher.ledger.books.items():
+        failed = {slot.grant: slot.refused for slot in book.slots.values() if slot.refused} | book.aside
+        node = dispatcher.nodes.get(name)
+        if not (failed or book.closed) or node is None or admission.refusal(pod, node):
+            continue
+        numbers = _numbers(book)
+        parts += [
+            f"GPU {numbers[gpu]} of {name} ({'; '.join(reasons.values())})" for gpu, reasons in book.closed.items()
+        ]
+        parts += [
+            f"{place.want} at {place.start} of GPU {numbers[place.gpu]} of {name} ({reason})"
+            for place, reason in failed.items()
+            if place.gpu not in book.closed
+        ]
+    more = len(parts) - MOST_NODES
+    return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")

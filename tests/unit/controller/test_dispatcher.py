@@ -140,9 +140,14 @@ def test_an_unhealthy_gpu_is_offered_to_nobody_until_it_is_well(world):
     world.settle()
     assert world.running() == [running]
     assert why(world, running).message == "Xid 79"
+    assert why(world, uid).message == "every GPU that has 1g.5gb is closed; out of use: GPU 0 of a (Xid 79)"
+    world.told_pod(running, "GpuUnhealthy")
+    world.told.clear()
     report(well)
     world.settle()
     assert uid in world.running()
+    assert running in world.told
+    assert why(world, running).ready
 
 
 def test_a_node_whose_agent_is_silent_is_left_alone(world):
@@ -192,6 +197,43 @@ def test_a_node_that_is_not_ready_is_given_up_after_a_while(world):
     assert world.on(uid) == "b"
 
 
+def test_a_pod_deleted_after_its_node_was_given_up_holds_nothing_there(world):
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.not_ready("a")
+    world.wait(301)
+    assert world.on(uid) == "a", "Kubernetes has not given it up"
+    world.mark_pod(uid)
+    world.settle()
+    assert not world.on(uid)
+    assert why(world, uid).message == "node a is not ready: the slices there were given up"
+
+
+def test_a_pod_whose_slices_take_long_is_told_so(world):
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.told.clear()
+    world.wait(6)
+    assert world.told == {uid}
+    assert why(world, uid).kind == "Creating"
+
+
+def test_what_was_promised_by_an_object_that_is_gone_does_not_count_against_the_pod():
+    world = World()
+    world.add_node("a", cpu="1")
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb", cpu="1")
+    world.settle()
+    thing = world.instaslices["a"]
+    world.remove_instaslice("a")
+    world.settle()
+    world.change_instaslice(msgspec.structs.replace(thing, spec=msgspec.structs.replace(thing.spec, allocations=())))
+    world.mute = set()
+    world.settle()
+    assert world.running() == [uid]
+
+
 def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(world):
     uid = world.add_pod("3g.20gb")
     world.settle()
@@ -209,7 +251,9 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
         )
     )
     world.settle()
-    assert [(a.pod.uid, a.state, a.start) for a in world.spec("a").allocations] == [(uid, State.UNGATED, made.start)]
+    (a,) = world.spec("a").allocations
+    assert (a.pod.uid, a.state, a.start, a.cpu) == (uid, State.UNGATED, made.start, 100)
+    assert a.id != made.id
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,18 @@ class World:
     def end_pod(self, uid, phase="Succeeded"):
         self._set(msgspec.structs.replace(self.pods[uid], status=PodStatus(phase=phase)))
 
+    def told_pod(self, uid, reason):
+        """Its condition says this."""
+        said = Condition(type=names.SLICE_READY, status="False", reason=reason)
+        status = msgspec.structs.replace(self.pods[uid].status, conditions=[said])
+        self._set(msgspec.structs.replace(self.pods[uid], status=status))
+
+    def mark_pod(self, uid):
+        """Deleted, and not gone: its kubelet has to end it first."""
+        pod = self.pods[uid]
+        meta = msgspec.structs.replace(pod.metadata, deletion_timestamp=datetime.fromtimestamp(self.now, UTC))
+        self._set(msgspec.structs.replace(pod, metadata=meta))
+
     def delete_pod(self, uid):
         self.dispatcher.pod_changed(self.pods.pop(uid), None)
 
@@ -264,7 +276,7 @@ class World:
                     assert len(set(placements)) == len(placements), f"{what} of {gpu.uuid}: twice in {held}"
                     assert states.state(sorted(placements)) >= 0, f"{what} of {gpu.uuid}: {held} overlap"
             for pod in self.pods.values():
-                if pod.spec.node_name == name and not pod.ended:
+                if pod.spec.node_name == name and not pod.ended and not pod.metadata.deletion_timestamp:
                     for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
                         there = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() for s, p in at.items()}
                         assert uuid in there, f"{pod.metadata.name} runs without its slice {uuid}"
