@@ -225,9 +225,21 @@ class Dispatcher:
             cpu=ask.amounts.get("cpu", 0),
             memory=ask.amounts.get("memory", 0),
         )
-        self.rooms.charge(meta.uid, plan.node, ask.amounts)
-        self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+        self._mind(pod, promise)
         self._orders.write(plan.node, soon=True)
+
+    def _mind(self, pod: Pod, promise: Promise) -> None:
+        """Count what the pod will use there, and see to it that it does not wait for ever. A promise that was made
+        before this process began has its whole time once more."""
+        promise.minded = True
+        if pod.spec.node_name:
+            return
+        now = self._clock()
+        self.rooms.charge(promise.uid, promise.node, self.ask(pod).amounts)
+        if gated(pod):
+            self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+        else:
+            self.agenda.at(now + self.limits.bind, partial(self._bind_overdue, promise))
 
     # One pod --------------------------------------------------------------------------------------------------------
 
@@ -237,6 +249,7 @@ class Dispatcher:
             return
         pod = self.pods.get(uid)
         promise = self.ledger.promises.get(uid)
+        known = uid in self._homeless
         self._homeless.discard(uid)
         if pod is None or pod.ended or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
             self.line.leave(uid)
@@ -250,9 +263,15 @@ class Dispatcher:
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
             self._homeless.add(uid)
             self._orders.tell(uid)
+            if not known and not pod.spec.node_name:
+                self.agenda.at(self._clock() + self.limits.bind, partial(self._homeless_overdue, uid))
 
     def _advance(self, pod: Pod, promise: Promise) -> None:
         uid, failed = promise.uid, promise.failed
+        if not promise.minded:
+            self._mind(pod, promise)
+            # Whoever promised it may have been killed before it said so.
+            self._orders.tell(uid)
         if gated(pod):
             if failed:
                 self._take_back(promise, failed)
@@ -325,6 +344,11 @@ class Dispatcher:
         pod = self.pods.get(promise.uid)
         if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
             self._orders.fail(promise.uid, f"not bound to node {promise.node} within {self.limits.bind:.0f} s")
+
+    def _homeless_overdue(self, uid: str, _: float) -> None:
+        """Pinned to a node whose Instaslice object went away: it can run nowhere else."""
+        if uid in self._homeless and not self.pods[uid].spec.node_name:
+            self._orders.fail(uid, f"its slices on node {pinned(self.pods[uid])} are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)

@@ -47,6 +47,8 @@ class Promise:
     node: NodeName
     since: float
     slots: list[Slot] = field(default_factory=list)
+    minded: bool = False
+    """Whether its CPU is counted and its deadlines are kept: not yet for one that an earlier process made."""
 
     @property
     def created(self) -> bool:

@@ -16,6 +16,7 @@ from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Gpu, Health, Instaslice, PreparedSlice, SliceState, Spec, State, Status
 from instaslice.controller import patches
 from instaslice.controller.dispatcher import Dispatcher, Limits
+from instaslice.controller.requests import amounts, effective
 from instaslice.controller.wants import gated
 from instaslice.geometry import States, models
 from instaslice.kube.core import Condition, Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
@@ -263,11 +264,14 @@ class World:
                     assert None not in placements, f"{what} of {gpu.uuid}: {held} is not legal"
                     assert len(set(placements)) == len(placements), f"{what} of {gpu.uuid}: twice in {held}"
                     assert states.state(sorted(placements)) >= 0, f"{what} of {gpu.uuid}: {held} overlap"
-            for pod in self.pods.values():
-                if pod.spec.node_name == name and not pod.ended:
-                    for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
-                        there = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() for s, p in at.items()}
-                        assert uuid in there, f"{pod.metadata.name} runs without its slice {uuid}"
+            there = [pod for pod in self.pods.values() if pod.spec.node_name == name and not pod.ended]
+            if name in self.nodes:
+                cpu = amounts(self.nodes[name].status.allocatable)["cpu"]
+                assert sum(effective(pod)["cpu"] for pod in there) <= cpu, f"node {name} has not that much CPU"
+            for pod in there:
+                for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
+                    made = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() for s, p in at.items()}
+                    assert uuid in made, f"{pod.metadata.name} runs without its slice {uuid}"
 
     def on(self, uid):
         """Where a pod runs or is to run, as the ledger has it."""
