@@ -248,6 +248,9 @@ class Dispatcher:
         if not self._complete:
             return
         pod = self.pods.get(uid)
+        if uid in self.ledger.rivals:
+            for other in self.ledger.keep(uid, _told(pod)):
+                self._orders.write(other.node, soon=True)
         promise = self.ledger.promises.get(uid)
         known = uid in self._homeless
         self._homeless.discard(uid)
@@ -313,8 +316,7 @@ class Dispatcher:
     def _restored(self, pod: Pod) -> bool:
         meta, node = pod.metadata, NodeName(pinned(pod))
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        uuids = meta.annotations[names.MIG_UUIDS].split(",")
-        if not self.ledger.restore(ref, self.ask(pod).wants, node, uuids, self._clock()):
+        if not self.ledger.restore(ref, self.ask(pod).wants, node, _told(pod), self._clock()):
             return False
         log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
         self._orders.write(node, soon=True)
@@ -416,6 +418,12 @@ class Dispatcher:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
         return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+
+
+def _told(pod: Pod | None) -> list[str]:
+    """The slices that a pod that is past its gate was given."""
+    uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "") if pod is not None and not gated(pod) else ""
+    return uuids.split(",") if uuids else []
 
 
 def _why_gone(pod: Pod | None) -> str:

@@ -1,7 +1,15 @@
 """A controller that was killed is started anew: what the one before was about to do is still done."""
 
+import msgspec
 import pytest
 from world import World
+
+from instaslice.api.instaslice import Instaslice, Spec, State, Status
+from instaslice.controller.errors import Deposed
+from instaslice.controller.ledger import Ledger
+from instaslice.controller.specs import Specs
+from instaslice.kube.meta import ObjectMeta
+from instaslice.placement import policies
 
 
 @pytest.fixture
@@ -64,3 +72,35 @@ def test_an_ungated_pod_fails_whose_node_went_away_meanwhile(world, unbound):
     world.begin()
     world.wait(301)
     assert world.pods[uid].status.phase == "Failed"
+
+
+@pytest.mark.parametrize("second", [pytest.param("b", id="on another node"), pytest.param("a", id="on the same node")])
+def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(second):
+    """The one before was stopped just before it wrote its promise, and wrote it when another had served the pod."""
+    world = World()
+    for name in ("0", "a", "b"):
+        world.add_node(name)
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    there = world.instaslices[world.on(uid)]
+    (runs,) = there.spec.allocations
+    name = "0" if second == "b" else there.metadata.name
+    late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=4, state=State.CREATING)
+    before = world.instaslices[name]
+    # First in its object, and in the object that is read first.
+    spec = Spec(allocations=(late, *before.spec.allocations))
+    world.instaslices[name] = msgspec.structs.replace(before, spec=spec)
+    world.begin()
+    world.settle()
+    assert world.on(uid) == there.metadata.name
+    assert [each.id for thing in world.instaslices.values() for each in thing.spec.allocations] == [runs.id]
+
+
+def test_a_spec_that_somebody_else_wrote_ends_the_term():
+    specs = Specs(None, Ledger(policies.named("adaptive")), "controller", None)
+    thing = Instaslice(metadata=ObjectMeta(name="a", uid="1", generation=3))
+    specs.seen(None, thing)
+    specs.seen(thing, msgspec.structs.replace(thing, status=Status(observed_generation=3)))
+    later = msgspec.structs.replace(thing, metadata=ObjectMeta(name="a", uid="1", generation=4))
+    with pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
+        specs.seen(thing, later)
