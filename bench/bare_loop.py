@@ -25,7 +25,7 @@ class Gated:
     """A store that keeps nothing but the pods that are still gated, in the order they came."""
 
     def __init__(self) -> None:
-        self.queue: asyncio.Queue[Key] = asyncio.Queue()
+        self.queue: asyncio.Queue[Pod] = asyncio.Queue()
         self._seen: set[Key] = set()
 
     def replace(self, objects: dict[Key, Pod]) -> None:
@@ -36,21 +36,25 @@ class Gated:
         key = key_of(new)
         if new.spec.scheduling_gates and key not in self._seen:
             self._seen.add(key)
-            self.queue.put_nowait(key)
+            self.queue.put_nowait(new)
 
     def remove(self, last: Pod) -> None:
         self._seen.discard(key_of(last))
 
 
-def steps(node: str, uuid: str) -> list[JsonOp]:
+def steps(pod: Pod, node: str, uuid: str) -> list[JsonOp]:
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    if pod.metadata.annotations:
+        annotate = JsonOp(op="add", path=f"/metadata/annotations/{MIG_UUIDS.replace('/', '~1')}", value=uuid)
+    else:
+        annotate = JsonOp(op="add", path="/metadata/annotations", value={MIG_UUIDS: uuid})
     return [
+        annotate,
         JsonOp(op="test", path="/spec/schedulingGates", value=[{"name": GATE}]),
         JsonOp(op="remove", path="/spec/schedulingGates"),
         JsonOp(op="add", path="/spec/affinity", value=affinity),
-        JsonOp(op="add", path="/metadata/annotations", value={MIG_UUIDS: uuid}),
     ]
 
 
@@ -63,8 +67,8 @@ async def main(kubeconfig: str, nodes: int) -> None:
         async def ungate(first: int) -> None:
             turn = first
             while True:
-                key = await gated.queue.get()
-                await client.patch(PODS, key, steps(name(turn % nodes), f"MIG-{turn:036}"))
+                pod = await gated.queue.get()
+                await client.patch(PODS, key_of(pod), steps(pod, name(turn % nodes), f"MIG-{turn:036}"))
                 turn += AT_ONCE
 
         async with asyncio.TaskGroup() as group:

@@ -6,10 +6,12 @@ Shared by `burst.py` and `calls.py`. Times are as a watch in this process sees t
 import asyncio
 import contextlib
 import random
+import re
 import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,32 @@ GPUS = 16
 PATIENCE = 600.0
 
 
+Calls = Counter[tuple[str, str]]
+"""Verb, resource with its subresource → calls."""
+
+_LINE = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+
+BY_THE_CLOCK = ("leases", "nodes", "secrets", "mutatingwebhookconfigurations", "")
+"""Resources that are called for now and then, whether pods come or not: heartbeats, the webhook's certificate."""
+
+
+async def calls_of(client: Client) -> Calls:
+    """What the API server has been asked so far, without what follows the clock and not pods."""
+    calls: Calls = Counter()
+    for line in (await client.raw("GET", "/metrics")).decode().splitlines():
+        found = _LINE.match(line)
+        if found is None:
+            continue
+        labels = dict(_LABEL.findall(found[1]))
+        if labels["resource"] in BY_THE_CLOCK or labels["verb"] in ("WATCH", "LIST"):
+            continue
+        what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
+        calls[labels["verb"], what] += int(float(found[2]))
+    return calls
+
+
 @dataclass
 class Burst:
     """What was seen of one burst. Seconds since the first pod came."""
@@ -42,6 +70,7 @@ class Burst:
     created: float
     ungated: float
     cpu: dict[str, float]
+    calls: Calls
 
     @property
     def rate(self) -> float:
@@ -49,9 +78,10 @@ class Burst:
 
     def report(self, title: str) -> None:
         shares = "  ".join(f"{name} {seconds:.1f}" for name, seconds in sorted(self.cpu.items()) if seconds >= 0.05)
+        asked = "  ".join(f"{verb} {what} {count}" for (verb, what), count in self.calls.most_common(8))
         print(
             f"{title}: {self.rate:.0f} pods/s; all created after {self.created:.1f} s, all gates gone after "
-            f"{self.ungated:.1f} s. CPU seconds: {shares}",
+            f"{self.ungated:.1f} s. CPU seconds: {shares}. Calls: {asked}",
             flush=True,
         )
 
@@ -106,6 +136,7 @@ async def burst(
         pods.on_change(watched.hear)
         running = {name: found for name in cluster.processes.names() if (found := cluster.processes.find(name))}
         running |= others()
+        asked = await calls_of(client)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         machine = psutil.cpu_times()
         before = {name: _cpu(process) for name, process in running.items()}
@@ -127,11 +158,12 @@ async def burst(
             if creator.returncode is None:
                 creator.kill()
             watching.cancel()
+        asked = await calls_of(client) - asked
         cpu = {name: _cpu(process) - before[name] for name, process in running.items()}
         cpu["creator"] = spent.ru_utime + spent.ru_stime - children.ru_utime - children.ru_stime
         # What else ran on this machine meanwhile: a rate that was measured beside it is too low.
         cpu["anything else"] = _busy(psutil.cpu_times()) - _busy(machine) - sum(cpu.values())
-    return Burst(count, watched.created - watched.first, watched.last - watched.first, cpu)
+    return Burst(count, watched.created - watched.first, watched.last - watched.first, cpu, asked)
 
 
 def _cpu(process: psutil.Process) -> float:

@@ -1,59 +1,49 @@
 """API calls of InstaSlice for one pod, from its creation to the release of its slice, counted by the API server itself.
 
-Pods come PER_SECOND a second, so that what would be gathered into one write in a burst is written by itself: the most
-that a pod can cost. The server's metrics do not say who called. So the same pods also go through a cluster without
+Pods come one by one, so that what would be gathered into one write in a burst is written by itself: the most that a
+pod can cost. The server's metrics do not say who called. So the same pods also go through a cluster without
 InstaSlice, where the bare loop makes one call for each and everybody else does the same work; what is more with us is
-ours. Calls that follow the clock and not pods (leases, nodes) and the opening of watches are left out. The last line:
+ours. Calls that follow the clock and not pods, and the opening of watches, are left out. The last line:
 
     RESULT calls_1=<calls a pod on 1 node> calls_10=<on 10 nodes> calls_100=<on 100 nodes>
 """
 
 import asyncio
-import re
-from collections import Counter
 
 import click
-from bursts import bare_loop, burst, cluster_of
+from bursts import Calls, bare_loop, burst, calls_of, cluster_of
 
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.kube.client import Client
 from instaslice.local.cluster import Cluster
 
-COUNT = 100
-PER_SECOND = 5.0
+COUNT = 40
+PER_SECOND = 1.0
+"""So slow that one pod is over before the next comes."""
 QUIET = 3.0
 """Seconds in which late calls come: events, the last entry that leaves a spec."""
-
-Calls = Counter[tuple[str, str]]
-"""Verb, resource with its subresource → calls."""
-
-_LINE = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$")
-_LABEL = re.compile(r'(\w+)="([^"]*)"')
-
-
-def read(metrics: str) -> Calls:
-    calls: Calls = Counter()
-    for line in metrics.splitlines():
-        found = _LINE.match(line)
-        if found is None:
-            continue
-        labels = dict(_LABEL.findall(found[1]))
-        if labels["resource"] in ("leases", "nodes", "") or labels["verb"] in ("WATCH", "LIST"):
-            continue
-        what = "/".join(part for part in (labels["resource"], labels["subresource"]) if part)
-        calls[labels["verb"], what] += int(float(found[2]))
-    return calls
 
 
 async def count(cluster: Cluster, pods: int, *, gated: bool) -> Calls:
     async with await Client.connect(cluster.kubeconfig) as client:
-        before = read((await client.raw("GET", "/metrics")).decode())
-        await burst(cluster, pods, hold="1s", gated=gated, per_second=PER_SECOND)
+        before = await calm(client)
+        await burst(cluster, pods, hold="0s", gated=gated, per_second=PER_SECOND)
         if not gated:
             await until_released(client)
         await asyncio.sleep(QUIET)
-        after = read((await client.raw("GET", "/metrics")).decode())
+        after = await calls_of(client)
     return after - before
+
+
+async def calm(client: Client) -> Calls:
+    """The calls so far, once nobody calls any more: a new cluster greets each of its nodes with an event."""
+    before = await calls_of(client)
+    while True:
+        await asyncio.sleep(QUIET)
+        now = await calls_of(client)
+        if now == before:
+            return now
+        before = now
 
 
 async def until_released(client: Client) -> None:

@@ -64,7 +64,7 @@ def test_the_one_that_must_wait_says_why_and_gets_its_slice_when_another_ends(to
     assert when(told, "whale", "gated") < when(told, "whale", "waits") < when(told, "train", "Succeeded")
     assert when(told, "train", "Succeeded") < when(told, "whale", "creating")
     for longer in ("tune", "distill", "eval"):
-        assert when(told, "whale", "Succeeded") < when(told, longer, "Succeeded")
+        assert when(told, "whale", "creating") < when(told, longer, "Succeeded")
     # It is the very GPU that became free: no other is whole.
     places = {who: what for who, what in happened(told) if what.startswith("Running")}
     assert places["whale"] == places["train"]

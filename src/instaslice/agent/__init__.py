@@ -8,4 +8,5 @@ resources  what a node advertises
 emulation  GPUs played for nodes that have none, with faults on demand
 faults     how those faults are written on a node
 fleet      many nodes in one process: watches, queue, writes
+kubelet    the messages of the kubelet's own APIs
 """

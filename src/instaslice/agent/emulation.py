@@ -49,16 +49,17 @@ class Emulation:
         """Raises BadInput, UnknownModel, Unsupported, or DriverError where the file is not ours."""
         shape = Shape.of(node)
         model = models.named(shape.model)
-        file = self._file(node.metadata.name)
+        file = self.file(node)
         return EmulatedDriver(node.metadata.name, [model] * shape.gpus, file=file, latencies=self.latencies)
 
-    def forget(self, name: str) -> None:
+    def forget(self, node: Node) -> None:
         """The machine is gone, and its GPUs with it."""
-        if file := self._file(name):
+        if file := self.file(node):
             file.unlink(missing_ok=True)
 
-    def _file(self, name: str) -> Path | None:
-        return self.folder / f"{name}.gpus" if self.folder else None
+    def file(self, node: Node) -> Path | None:
+        """Another for a later machine of the same name: a call that hangs in the old one may still write."""
+        return self.folder / f"{node.metadata.name}.{node.metadata.uid}.gpus" if self.folder else None
 
 
 class RemoteControl:
@@ -81,7 +82,7 @@ class RemoteControl:
         try:
             faults.inflict(faults.parse(text), self._driver.faults, gpus)
         except BadInput as error:
-            self._driver.faults.clear()
+            self._driver.faults.become()
             self._say(f"annotation {names.FAULT}: {error}")
 
     def _boot(self, node: Node, asked: str) -> None:

@@ -17,13 +17,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instaslice.drivers import GpuUuid
-from instaslice.drivers.faults import Faults
+from instaslice.drivers.faults import FALLEN, Faults, Hold
 from instaslice.errors import BadInput
 
 _FAULT = re.compile(r"(?P<gpu>\d+)\s+(?P<kind>lost|hang|refuse|held|monitored)(?:\s+(?P<rest>.+))?")
 _EXAMPLE = "write `0 lost`, `0 lost REASON`, `0 hang`, `0 refuse`, `0 refuse 3`, `0 held 4` or `0 monitored 4`"
 EVERY = 10**9
 """Creates that are refused where no number is given."""
+
+HOLDER = "a fault that was asked for"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +48,19 @@ def inflict(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) ->
     for fault in wanted:
         if fault.gpu >= len(gpus):
             raise BadInput(f"fault on GPU {fault.gpu}: the node has {len(gpus)}, counted from 0")
-    faults.clear()
+    by: dict[str, list[tuple[GpuUuid, Fault]]] = {}
     for fault in wanted:
-        gpu = gpus[fault.gpu]
-        match fault.kind:
-            case "lost" if fault.words:
-                faults.fail(gpu, fault.words)
-            case "lost":
-                faults.fail(gpu)
-            case "hang":
-                faults.hang(gpu)
-            case "refuse":
-                faults.refuse(gpu, fault.number)
-            case "held":
-                faults.hold(gpu, fault.number, "a fault that was asked for")
-            case "monitored":
-                faults.hold(gpu, fault.number, "a fault that was asked for", monitor=True)
+        by.setdefault(fault.kind, []).append((gpus[fault.gpu], fault))
+    faults.become(
+        refusals={gpu: fault.number for gpu, fault in by.get("refuse", ())},
+        holds={
+            (gpu, fault.number): Hold((HOLDER,), monitor=kind == "monitored")
+            for kind in ("held", "monitored")
+            for gpu, fault in by.get(kind, ())
+        },
+        ills={gpu: fault.words or FALLEN for gpu, fault in by.get("lost", ())},
+        hanging=[gpu for gpu, _ in by.get("hang", ())],
+    )
 
 
 def _fault(part: str) -> Fault:

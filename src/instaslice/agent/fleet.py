@@ -15,7 +15,7 @@ from typing import Any
 
 from instaslice.agent import report
 from instaslice.agent.emulation import Emulation, RemoteControl, Shape
-from instaslice.agent.node import NodeAgent, unserved
+from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
@@ -26,9 +26,9 @@ from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NODES, Node, ObjectReference
-from instaslice.kube.errors import AlreadyExists, Conflict, NotFound
+from instaslice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from instaslice.kube.events import Recorder, Said
-from instaslice.kube.meta import Key, ObjectMeta, OwnerReference
+from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.watch import Reflector
 
@@ -39,6 +39,7 @@ GLANCE_SECONDS = 60.0
 """Between two looks at hardware and status that nothing told us to take: somebody may have changed them by hand."""
 LAZY_SECONDS = 1.0
 """Between two writes that say nothing but which spec was seen: it would double our writes, and nobody waits for it."""
+RETRY_SECONDS = 1.0
 WORKERS = 16
 """Nodes looked at side by side, which is to say: writes in flight."""
 
@@ -47,7 +48,7 @@ WORKERS = 16
 class Played:
     """A node that we play, and the last that we wrote of it; None where that is not known."""
 
-    uid: str
+    node: Node
     shape: Shape
     agent: NodeAgent
     control: RemoteControl
@@ -75,6 +76,7 @@ class Fleet:
         self._client = client
         self._emulation = emulation
         self._clock = clock
+        self._rng = rng
         self._habits = habits or Habits()
         self._lanes = lanes or Lanes()
         self._played: dict[str, Played] = {}
@@ -102,7 +104,7 @@ class Fleet:
             self._nodes.on_change(self._node_changed)
             self._objects.on_change(self._object_changed)
             log.info("playing %d nodes", len(self._nodes))
-            await self._queue.work(self._reconcile, workers=WORKERS)
+            await self._queue.work(self._attend, workers=WORKERS)
 
     # What wakes a node ----------------------------------------------------------------------------------------------
 
@@ -120,6 +122,15 @@ class Fleet:
 
     # One look at a node ---------------------------------------------------------------------------------------------
 
+    async def _attend(self, name: str) -> float | None:
+        """As `_reconcile`; a server that is away is asked again soon, while the waits of the queue grow for ever."""
+        try:
+            return await self._reconcile(name)
+        except KubeError as error:
+            wait = RETRY_SECONDS * (1 + self._rng.random())
+            log.warning("node %s: %s; again in %.1f s", name, error, wait)
+            return wait
+
     async def _reconcile(self, name: str) -> float | None:
         node, thing = self._nodes.get(Key("", name)), self._objects.get(Key("", name))
         if node is None:
@@ -136,7 +147,7 @@ class Fleet:
         self._glance(played, thing)
         played.agent.take(thing)
         played.agent.advance()
-        waits = [await self._report(played, thing), played.agent.again()]
+        waits = [await self._report(played, node, thing), played.agent.again()]
         await self._advertise(node, played)
         waits.append(max(0.0, played.glanced + GLANCE_SECONDS - self._clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
@@ -146,7 +157,11 @@ class Fleet:
         name, shape = node.metadata.name, Shape.of(node)
         played = self._played.get(name)
         if played is not None:
-            if (played.uid, played.shape, played.object) == (node.metadata.uid, shape, thing.metadata.uid):
+            if (played.node.metadata.uid, played.shape, played.object) == (
+                node.metadata.uid,
+                shape,
+                thing.metadata.uid,
+            ):
                 return played
             self._stop(name)
         driver = self._emulation.driver(node)
@@ -167,7 +182,7 @@ class Fleet:
         )
         agent = NodeAgent(around, thing.status)
         played = self._played[name] = Played(
-            uid=node.metadata.uid,
+            node=node,
             shape=shape,
             agent=agent,
             control=control,
@@ -189,9 +204,9 @@ class Fleet:
         if thing.status != played.written:
             played.written = None
 
-    async def _report(self, played: Played, thing: Instaslice) -> float | None:
+    async def _report(self, played: Played, node: Node, thing: Instaslice) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
-        status = played.agent.status(None)
+        status = played.agent.status(capacity(node))
         ops = report.patch(played.written, status)
         if not ops:
             return None
@@ -226,9 +241,10 @@ class Fleet:
                 await self._client.delete(INSTASLICES, Key("", meta.name), uid=thing.metadata.uid)
             except (NotFound, Conflict):
                 return
-        owner = OwnerReference(api_version=NODES.api_version, kind=NODES.kind, name=meta.name, uid=meta.uid)
+        owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": meta.name, "uid": meta.uid}
+        # Written out, because a struct would leave an empty spec away, which the controller replaces by a patch.
+        new = {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": {"allocations": []}}
         with suppress(AlreadyExists):
-            new = Instaslice(metadata=ObjectMeta(name=meta.name, owner_references=[owner]))
             await self._client.create(INSTASLICES, new)
             await self._client.patch(INSTASLICES, Key("", meta.name), [UNTRACKED], manager=MANAGER)
 
@@ -242,13 +258,14 @@ class Fleet:
         return None
 
     def _leave(self, name: str) -> None:
-        if name in self._played:
-            self._stop(name)
-            self._emulation.forget(name)
+        if played := self._stop(name):
+            self._emulation.forget(played.node)
 
-    def _stop(self, name: str) -> None:
-        if played := self._played.pop(name, None):
+    def _stop(self, name: str) -> Played | None:
+        played = self._played.pop(name, None)
+        if played is not None:
             played.agent.end()
+        return played
 
     # What goes wrong ------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,8 @@ from instaslice.api.instaslice import (
     Truth,
 )
 from instaslice.api.summary import summary
+from instaslice.kube import quantities
+from instaslice.kube.core import Node
 
 READY = "Ready"
 
@@ -92,7 +94,7 @@ class NodeAgent:
             worker.end()
 
     def status(self, capacity: NodeCapacity | None) -> Status:
-        """What is, as far as it is known."""
+        """What is, as far as it is known; `capacity` is what pods may use of the node."""
         generation = self._spec[1] if self._spec else 0
         now = self._around.clock.now()
         self._conditions = (_ready(self._conditions, Truth.TRUE, "Serving", "", now),)
@@ -129,6 +131,14 @@ def unserved(thing: Instaslice, why: str, now: datetime) -> Status:
     ready = _ready(before.conditions, Truth.FALSE, "NoDriver", words(why), now)
     generation = thing.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
+
+
+def capacity(node: Node) -> NodeCapacity:
+    """What pods may use of a node, by what its kubelet says. Raises BadQuantity."""
+    told = node.status.allocatable
+    return NodeCapacity(
+        cpu=max(0, quantities.milli(told.get("cpu", 0))), memory=max(0, quantities.whole(told.get("memory", 0)))
+    )
 
 
 def _gpu(worker: GpuWorker) -> Gpu:

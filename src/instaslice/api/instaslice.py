@@ -1,8 +1,9 @@
 """The Instaslice object: one per node, of the node's name, cluster-scoped.
 
-One writer a field. The agent of the node creates the object and applies `status` (what is there); the controller
-applies `spec` (what is promised there). The lists are maps by id, so an apply owns entries, not the list: an entry
-that the next apply leaves out is removed.
+One writer a field. The agent of the node creates the object and writes `status` (what is there); the controller
+writes `spec` (what is promised there). Both send JSON patches: server-side apply costs the API server several times
+as much for a list of a hundred entries, and with one writer there is nothing to merge. The lists are maps by id, so
+that no two entries are alike and that others may apply.
 """
 
 from datetime import datetime
@@ -39,7 +40,7 @@ class SliceState(StrEnum):
     # destroyed from one that the agent has not heard of yet.
     DELETED = "deleted"
     FAILED = "failed"
-    # Its id is its MIG UUID. The slot is taken, by whomever.
+    # Its id is its MIG UUID, or `<gpu>/<gi>` where it is half made. The slot is taken, by whomever.
     FOREIGN = "foreign"
 
 
@@ -142,7 +143,7 @@ class Summary(Part, frozen=True):
 
 
 class Status(Part, frozen=True):
-    """What is on this node. Written by its agent alone. `observedGeneration` is the spec that it has acted on."""
+    """What is on this node. Written by its agent alone. `observedGeneration` is the spec that it has taken note of."""
 
     observed_generation: Amount  # no default: a status must not be empty, see Spec
     boot_id: Uuid | None = None

@@ -38,11 +38,17 @@ CONTROLLER: Final = Role(
         # The taint `gpu.das.com/managed`, where the administrator wants it.
         rule("", "nodes", "get list watch patch"),
         rule(names.GROUP, "instaslices", "get list watch patch"),
-        # Of the placeholders that show node autoscalers what pods wait for. A create cannot be bound to a name.
-        rule("scheduling.k8s.io", "priorityclasses", "create patch"),
+        # What placeholders for node autoscalers are made with.
+        rule("scheduling.k8s.io", "priorityclasses", "patch", named=[names.PLACEHOLDER_PRIORITY]),
+        # A create cannot be bound to a name.
+        rule("scheduling.k8s.io", "priorityclasses", "create"),
         *EVENTS,
     ),
-    own=(rule("coordination.k8s.io", "leases", "get create update patch"), rule("", "pods", "create delete")),
+    own=(
+        rule("coordination.k8s.io", "leases", "get create update patch"),
+        # Placeholders.
+        rule("", "pods", "create delete"),
+    ),
 )
 
 AGENT: Final = Role(

@@ -99,6 +99,8 @@ def command(keep: bool) -> None:
 
     cluster = Cluster("demo")
     try:
+        # One that was kept, or that a crash left, has the pods of the last time.
+        cluster.down()
         cluster.up(Spec(nodes=2, gpus=2, latency="h200"), Source(), say=say)
         say("two emulated nodes are ready, with two A100-40GB each")
         asyncio.run(_show(cluster, say, began))
@@ -161,7 +163,7 @@ def _shown(scene: Scene, say: Say) -> Iterator[Say]:
 
     def lines(news: list[News]) -> None:
         for each in news:
-            asks = f", asks for {ASKED[each.life.key]}" if each.state == story.GATED else ""
+            asks = f", asks for {ASKED.get(each.life.key)}" if each.state == story.GATED else ""
             click.echo(f"{each.at:6.2f} s  {each}{asks}")
 
     scene.on_news = lines

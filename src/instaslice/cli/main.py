@@ -20,6 +20,7 @@ COMMANDS: Mapping[str, str] = {
     "fetch": "Build or download what a local cluster needs, and start nothing.",
     "status": "Show local clusters and whether their components run.",
     "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
+    "explain": "Say why a pod waits and what would make it fit, or where its slices are.",
     "doctor": "Check that pods, nodes and slices agree with each other.",
     "controller": "Place the pods that wait for slices, and take slices back when their pods are gone.",
     "webhook": "Serve the admission webhook that gates the pods that ask for slices.",

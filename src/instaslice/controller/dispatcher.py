@@ -25,6 +25,7 @@ from instaslice.controller.promises import Promise
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import Wanted, gated, held_by_others, wanted
+from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
 
@@ -77,6 +78,8 @@ class Ask:
     shape: Shape
     since: float | None = None
     """When it first stood in line."""
+    bad: str = ""
+    """Why nobody can make sense of it."""
 
 
 class Dispatcher:
@@ -192,12 +195,11 @@ class Dispatcher:
         """What a pod wants."""
         found = self._asks.get(pod.metadata.uid)
         if found is None:
-            amounts = effective(pod)
-            wants = wanted(pod)
+            amounts, wants, bad = _read(pod)
             profiles = tuple(want.profile for want in wants)
             demand = Demand(profiles, partial(self._admits, pod, amounts), str(pod.metadata.name))
             where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
-            found = Ask(wants, demand, amounts, (profiles, tuple(sorted(amounts.items())), where))
+            found = Ask(wants, demand, amounts, (profiles, tuple(sorted(amounts.items())), where), bad=bad)
             self._asks[pod.metadata.uid] = found
         return found
 
@@ -294,6 +296,8 @@ class Dispatcher:
 
     def _queue(self, pod: Pod) -> None:
         ask = self.ask(pod)
+        if ask.bad:
+            self._orders.tell(pod.metadata.uid)
         if not ask.wants:
             return
         uid, meta = pod.metadata.uid, pod.metadata
@@ -424,6 +428,14 @@ def _told(pod: Pod | None) -> list[str]:
     """The slices that a pod that is past its gate was given."""
     uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "") if pod is not None and not gated(pod) else ""
     return uuids.split(",") if uuids else []
+
+
+def _read(pod: Pod) -> tuple[Amounts, tuple[Wanted, ...], str]:
+    """What a pod wants of a node and its GPUs, and what cannot be read of it: then it wants nothing."""
+    try:
+        return effective(pod), wanted(pod), ""
+    except InstasliceError as error:
+        return {}, (), str(error)
 
 
 def _why_gone(pod: Pod | None) -> str:

@@ -202,8 +202,13 @@ class Ledger:
             if book.gpus.get(uuid, model) != model:
                 self._lose(book, uuid, news)
             if uuid not in book.gpus:
+                try:
+                    self.fleet.add_gpu(uuid, book.name, model)
+                except FleetError as error:
+                    # Its node was renamed, and the object under the old name is still there; or two agents run.
+                    log.error("instaslice %s: GPU %s is left out: %s", book.name, uuid, error)
+                    continue
                 book.gpus[uuid] = model
-                self.fleet.add_gpu(uuid, book.name, model)
                 news.freed = True
             if gpu.health is Health.UNHEALTHY:
                 if "health" not in book.closed.get(uuid, ()):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from instaslice.api import names
+from instaslice.errors import BadInput
 from instaslice.geometry import ProfileName
 from instaslice.kube.core import Container, Pod
 
@@ -19,9 +20,16 @@ class Wanted(NamedTuple):
     profile: str
 
 
+MOST = 128
+"""Slices of one container: more than any node holds."""
+
+
 def wanted(pod: Pod) -> tuple[Wanted, ...]:
     """The slices that the pod needs, as the kubelet hands them out: containers and sidecars hold theirs together,
-    and an init container uses those that its successors get, plus what it needs beyond them."""
+    and an init container uses those that its successors get, plus what it needs beyond them.
+
+    Raises BadInput for what the webhook would have refused: pods can come where it does not look.
+    """
     initial = pod.spec.init_containers or ()
     together = [*(each for each in initial if each.sidecar), *(pod.spec.containers or ())]
     found = [Wanted(each.name, profile) for each in together for profile in asked(each)]
@@ -41,7 +49,10 @@ def asked(container: Container) -> Iterator[str]:
     """The profiles that a container asks for, each as often as it does, by name."""
     for name, quantity in sorted(container.resources.limits.items()):
         if name.startswith(names.RESOURCE):
-            yield from [str(ProfileName.parse(name))] * int(quantity)
+            count = str(quantity)
+            if not (count.isascii() and count.isdigit() and 0 < int(count) <= MOST):
+                raise BadInput(f"container {container.name}: {name}: {quantity} is not a number of slices up to {MOST}")
+            yield from [str(ProfileName.parse(name))] * int(count)
 
 
 def gated(pod: Pod) -> bool:

@@ -45,6 +45,8 @@ def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
         return Words(False, "SliceLost", told, warning=True)
     if others := held_by_others(pod):
         return Words(False, "Gated", f"waits for other gates first: {', '.join(others)}")
+    if bad := dispatcher.ask(pod).bad:
+        return Words(False, "BadRequest", f"{bad}; delete the pod and ask for slices that exist", warning=True)
     if uid not in dispatcher.line:
         return None
     refusal = dispatcher.refusal(uid)

@@ -2,10 +2,13 @@
 
 import threading
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from instaslice.drivers.driver import GpuUuid, Ills
 from instaslice.drivers.errors import GpuLost
+
+FALLEN = "Xid 79: GPU has fallen off the bus"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Faults:
         with self._changed:
             self._holds.pop((gpu, start), None)
 
-    def fail(self, gpu: GpuUuid, reason: str = "Xid 79: GPU has fallen off the bus") -> None:
+    def fail(self, gpu: GpuUuid, reason: str = FALLEN) -> None:
         """Every call for this GPU raises GpuLost, and watchers are told."""
         with self._changed:
             self._ills[gpu] = reason
@@ -60,13 +63,20 @@ class Faults:
             self._hanging.discard(gpu)
             self._changed.notify_all()
 
-    def clear(self) -> None:
-        """All is well again, on all GPUs."""
+    def become(
+        self,
+        *,
+        refusals: Mapping[GpuUuid, int] | None = None,
+        holds: Mapping[tuple[GpuUuid, int], Hold] | None = None,
+        ills: Ills | None = None,
+        hanging: Iterable[GpuUuid] = (),
+    ) -> None:
+        """These faults and no others, at once: a GPU that hung and still does lets no call through in between."""
         with self._changed:
-            self._refusals.clear()
-            self._holds.clear()
-            self._ills.clear()
-            self._hanging.clear()
+            self._refusals = Counter(refusals or {})
+            self._holds = dict(holds or {})
+            self._ills = dict(ills or {})
+            self._hanging = set(hanging)
             self._changed.notify_all()
 
     # What the emulated driver asks ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, Pod
-from instaslice.kube.errors import ServerError
+from instaslice.kube.errors import KubeError, ServerError, Unreachable
 from instaslice.kube.meta import Key
 from instaslice.local.errors import NotStarted
 from instaslice.local.objects import DEFINITIONS, Objects
@@ -114,7 +114,7 @@ class Operator:
         try:
             async with asyncio.timeout(PATIENCE):
                 while True:
-                    if await _gated(objects, body) or opted_out:
+                    if await _judged(objects, body) or opted_out:
                         return
                     # The API server says what it knows of a webhook only when asked.
                     await asyncio.sleep(0.05)
@@ -140,7 +140,8 @@ class Operator:
         """Every emulated node has an Instaslice object with the GPUs that it should have, and advertises slices."""
         emulated = Selector(labels=names.EMULATED)
         shapes = {
-            node.metadata.name: [node.metadata.labels[names.EMULATED]] * int(node.metadata.labels[names.GPU_COUNT])
+            node.metadata.name: [node.metadata.labels[names.EMULATED]]
+            * int(node.metadata.labels.get(names.GPU_COUNT, "1"))
             for node in await objects.client.list(NODES, emulated)
         }
 
@@ -157,12 +158,15 @@ class Operator:
         await objects.until("not advertised: slices of node", NODES, emulated, silent)
 
 
-async def _gated(objects: Objects, body: bytes) -> bool:
-    """Whether the API server, asked by a dry run, has the pod gated."""
+async def _judged(objects: Objects, body: bytes) -> bool:
+    """Whether the API server, asked by a dry run, had the webhook look at the pod."""
     try:
         answer = await objects.client.raw("POST", PODS.path(PROBED), params={"dryRun": "All"}, body=body)
-    except ServerError:
+    except (ServerError, Unreachable):
         # It could not ask the webhook, or does not trust it yet.
         return False
+    except KubeError:
+        # A quota or a policy of the namespace, which judges what all webhooks have seen.
+        return True
     made = msgspec.json.decode(answer, type=Pod)
     return any(gate.name == names.GATE for gate in made.spec.scheduling_gates or ())

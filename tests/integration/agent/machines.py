@@ -29,6 +29,7 @@ RULES = [
     {"apiGroups": [names.GROUP], "resources": ["instaslices/status"], "verbs": ["patch"]},
     {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
 ]
+ROOM = {"cpu": "64", "memory": "512Gi"}
 LABEL = "local.gpu.das.com/test"
 
 
@@ -37,7 +38,8 @@ def node_manifest(name, group, *, model="A100-40GB", gpus=2):
         "metadata": {
             "name": name,
             "labels": {LABEL: group, names.EMULATED: model, names.GPU_COUNT: str(gpus)},
-        }
+        },
+        "status": {"capacity": ROOM, "allocatable": ROOM},
     }
 
 

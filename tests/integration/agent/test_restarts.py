@@ -6,10 +6,10 @@ import random
 import pytest
 from machines import now, wanted
 
+from instaslice.agent.emulation import Emulation
 from instaslice.api import names
 from instaslice.api.instaslice import State
-from instaslice.drivers.emulated import EmulatedDriver
-from instaslice.geometry import models
+from instaslice.kube.core import NODES
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -54,7 +54,7 @@ async def test_what_was_asked_and_ended_while_the_agent_was_away_is_done_when_it
 
 async def test_slices_nobody_owns_go_after_the_grace(machine, agent, tmp_path):
     node = await machine()
-    left_behind(node, tmp_path)
+    await left_behind(node, tmp_path)
     await agent.start("--grace", "2")
     (foreign,) = await node.foreign()
     assert (foreign.profile, foreign.start, foreign.id) == ("2g.10gb", 2, foreign.mig_uuid)
@@ -63,7 +63,7 @@ async def test_slices_nobody_owns_go_after_the_grace(machine, agent, tmp_path):
 
 async def test_slices_of_others_stay_when_the_administrator_says_so_and_ours_go(machine, agent, tmp_path):
     node = await machine()
-    left_behind(node, tmp_path)
+    await left_behind(node, tmp_path)
     await agent.start("--grace", "1", "--keep-foreign")
     await node.foreign()
     thing = await node.serving()
@@ -108,7 +108,7 @@ async def test_after_a_reboot_slices_of_waiting_pods_are_made_again_and_others_a
     assert (await node.object()).status.boot_id == thing.status.boot_id
 
 
-def left_behind(node, folder):
+async def left_behind(node, folder):
     """A slice that was made before the agent ever ran."""
-    driver = EmulatedDriver(node.name, [models.named("A100-40GB")] * 2, file=folder / "gpus" / f"{node.name}.gpus")
+    driver = Emulation(folder / "gpus").driver(await node.client.get(NODES, node.key))
     driver.create(driver.discover()[0].uuid, "2g.10gb", 2)

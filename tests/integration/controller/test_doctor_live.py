@@ -198,9 +198,37 @@ async def test_the_command_says_what_is_wrong_and_fails(cluster, client, hand):
     await hand.remove(pod)
 
 
+async def test_a_pod_is_explained_by_the_command(cluster, client, hand):
+    await hand.pod("waits")
+    pod, _ = await hand.serve("runs", 0)
+
+    async def explain(name, *more):
+        words = [
+            sys.executable,
+            "-m",
+            "instaslice.cli",
+            "explain",
+            name,
+            "--kubeconfig",
+            str(cluster.kubeconfig),
+            *more,
+        ]
+        return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True)
+
+    text = (await explain("pod/waits", "-n", hand.namespace)).stdout
+    assert text.startswith(f"pod {hand.namespace}/waits: waiting for room")
+    assert "asks for  1 x 1g.5gb" in text
+    told = msgspec.json.decode((await explain("runs", "-n", hand.namespace, "-o", "json")).stdout)
+    assert told["slices"][0]["mig_uuid"] == "MIG-0"
+    missing = await explain("pod/wait", "-n", hand.namespace)
+    assert missing.returncode == 1
+    assert missing.stderr == f"error: no pod wait in namespace {hand.namespace}; did you mean waits?\n"
+    await hand.remove(pod)
+
+
 async def test_following_survives_the_api_server(new_cluster):
     cluster = new_cluster("overseen")
-    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=1), Source())
+    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=1, bare=True), Source())
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         await define(client)
         await client.apply(INSTASLICES, Instaslice(metadata=ObjectMeta(name=NODE)), manager="test")

@@ -129,7 +129,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def well_again(self):
-        self.bench.driver.faults.clear()
+        self.bench.driver.faults.become()
 
     # What must hold -------------------------------------------------------------------------------------------------
 
@@ -145,7 +145,7 @@ class Life(RuleBasedStateMachine):
                     taken |= placement.mask
 
     def teardown(self):
-        self.bench.driver.faults.clear()
+        self.bench.driver.faults.become()
         for _ in range(4):
             self.bench.clock.seconds += GRACE + 1
             self.watched(self.bench.work)

@@ -8,6 +8,7 @@ from world import World
 
 from instaslice.api.instaslice import Health, State
 from instaslice.controller.words import words
+from instaslice.kube.core import Container, Resources
 
 
 @pytest.fixture
@@ -209,6 +210,32 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
     )
     world.settle()
     assert [(a.pod.uid, a.state, a.start) for a in world.spec("a").allocations] == [(uid, State.UNGATED, made.start)]
+
+
+@pytest.mark.parametrize(
+    "resource, quantity, said",
+    [
+        pytest.param("gpu.das.com/mig-foo", "1", "'gpu.das.com/mig-foo' is not a profile name", id="no profile"),
+        pytest.param("gpu.das.com/mig-1g.5gb", "1k", "1k is not a number of slices", id="no number"),
+        pytest.param("gpu.das.com/mig-1g.5gb", "9999999999", "not a number of slices up to 128", id="too many"),
+    ],
+)
+def test_a_pod_that_came_past_the_webhook_and_makes_no_sense_is_told_so(world, resource, quantity, said):
+    container = Container(name="c", resources=Resources(limits={resource: quantity}))
+    strange = world.add_pod(containers=[container])
+    world.settle()
+    assert world.on(strange) is None
+    assert said in why(world, strange).message
+
+
+def test_a_gpu_that_two_nodes_claim_is_the_first_ones(world):
+    thing = world.instaslices["a"]
+    world.add_node("b", gpus=0)
+    other = msgspec.structs.replace(world.instaslices["b"], status=thing.status)
+    world.change_instaslice(other)
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    assert world.on(uid) == "a"
 
 
 def test_a_restart_disturbs_nobody(world):

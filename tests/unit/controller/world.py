@@ -105,7 +105,7 @@ class World:
     def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), **spec):
         """A pod with one container a profile, as the webhook leaves it."""
         number = next(self.numbers)
-        containers = [
+        containers = spec.pop("containers", None) or [
             Container(
                 name=f"c{i}",
                 resources=Resources(

@@ -1,0 +1,267 @@
+"""Why a pod is where it is: its state, since when, what it waits for, what would make it fit, or where its slices are.
+
+Pure. Builds the controller's own ledger from lists and asks it what the controller would ask; decides nothing.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+from instaslice.api import names
+from instaslice.api.instaslice import Allocation
+from instaslice.controller import admission
+from instaslice.controller.dispatcher import Ask, Dispatcher, Limits
+from instaslice.controller.doctor.world import World
+from instaslice.controller.wants import gated, held_by_others, wanted
+from instaslice.controller.words import words
+from instaslice.kube.core import Pod
+from instaslice.placement import Demand, NodeName, Policy, Refusal
+
+
+class Stage(StrEnum):
+    """Where a pod is on its way."""
+
+    NOT_OURS = "not ours"
+    HELD = "held by another gate"
+    WAITING = "waiting for room"
+    CREATING = "slices being made"
+    STARTING = "slices ready"
+    RUNNING = "running"
+    TROUBLED = "running, in trouble"
+    ENDED = "ended"
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """One slice of the pod."""
+
+    node: str
+    gpu: str
+    index: int | None
+    profile: str
+    start: int
+    container: str
+    state: str
+    mig_uuid: str | None
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything there is to say of one pod. `since` is when it came into this stage, as far as objects tell."""
+
+    pod: str
+    stage: Stage
+    since: datetime | None
+    message: str
+    asks: dict[str, int] = {}
+    """Profile → how many slices."""
+    ahead: int = 0
+    """Pods that wait and come first."""
+    nodes: dict[str, list[str]] = {}
+    """Of a pod that waits: why not there → the nodes of which that is so."""
+    could: list[str] = []
+    """Of a pod that waits: nodes that would hold it if nothing else ran there."""
+    slices: list[Place] = []
+
+
+class _Ears:
+    """Hears orders and carries out none."""
+
+    def write(self, node: NodeName, *, soon: bool) -> None: ...
+
+    def ungate(self, uid: str) -> None: ...
+
+    def fail(self, uid: str, reason: str) -> None: ...
+
+    def tell(self, uid: str) -> None: ...
+
+    def wake(self) -> None: ...
+
+
+def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
+    """What the controller would say of the pod if asked now."""
+    name = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    asks = _counted(pod)
+    if not asks:
+        return Explanation(pod=name, stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
+    if pod.ended:
+        message = (
+            f"{pod.status.phase}{f': {pod.status.message}' if pod.status.message else ''}; its slices are given back"
+        )
+        return Explanation(pod=name, stage=Stage.ENDED, since=_ended(pod), message=message, asks=asks)
+    dispatcher = _dispatcher(world, policy)
+    uid = pod.metadata.uid
+    if uid in dispatcher.line:
+        return _waiting(dispatcher, pod, name, asks)
+    if not gated(pod):
+        return _past_the_gate(world, dispatcher, pod, name, asks)
+    if others := held_by_others(pod):
+        message = f"waits for other gates first: {', '.join(others)}; we take it up when they are gone"
+        return Explanation(
+            pod=name, stage=Stage.HELD, since=pod.metadata.creation_timestamp, message=message, asks=asks
+        )
+    said = words(dispatcher, uid)
+    return Explanation(
+        pod=name,
+        stage=Stage.CREATING,
+        since=_turned(pod),
+        message=said.message if said else "is about to be let go",
+        asks=asks,
+        slices=_places(world, uid),
+    )
+
+
+def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
+    uid, ask = pod.metadata.uid, dispatcher.ask(pod)
+    ahead = dispatcher.line.ahead(uid)
+    said = words(dispatcher, uid)
+    if said is not None:
+        message = said.message
+    elif ahead:
+        message = "fits now, and is placed when those ahead of it have been looked at"
+    else:
+        message = "fits now, and is about to be placed; does the controller run?"
+    profiles = [want.profile for want in ask.wants]
+    could = [
+        node
+        for node in dispatcher.ledger.books
+        if dispatcher.could_admit(pod, ask.amounts, node) and dispatcher.patience.could_hold(node, profiles)
+    ]
+    return Explanation(
+        pod=name,
+        stage=Stage.WAITING,
+        since=pod.metadata.creation_timestamp,
+        message=message,
+        asks=asks,
+        ahead=ahead,
+        nodes=_ruled_out(dispatcher, pod, ask),
+        could=sorted(could),
+    )
+
+
+def _ruled_out(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> dict[str, list[str]]:
+    why: dict[str, list[str]] = {}
+    for name in sorted(dispatcher.ledger.books):
+        if told := _why_not(dispatcher, pod, ask, name):
+            why.setdefault(told, []).append(name)
+    return dict(sorted(why.items(), key=lambda item: -len(item[1])))
+
+
+def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str | None:
+    """What rules this node out; None if nothing does."""
+    node, book = dispatcher.nodes.get(name), dispatcher.ledger.books[name]
+    if node is None:
+        return "is gone"
+    if told := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.amounts):
+        return told
+    plan = dispatcher.ledger.placer.place(Demand(ask.demand.wants, lambda each: each == name))
+    if not isinstance(plan, Refusal):
+        return None
+    closed = [words for reasons in book.closed.values() for words in reasons.values()]
+    if book.gpus and len(book.closed) == len(book.gpus):
+        return "; ".join(dict.fromkeys(closed))
+    # What would help is said once, for all nodes together.
+    told = str(plan).partition(";")[0]
+    return (
+        told
+        if "admits the pod" not in told
+        else f"none of its GPUs has {', '.join(dict.fromkeys(map(str, ask.demand.wants)))}"
+    )
+
+
+def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
+    said = words(dispatcher, pod.metadata.uid)
+    if names.MIG_UUIDS not in pod.metadata.annotations:
+        stage, message = (
+            Stage.TROUBLED,
+            "is past its gate without slices: it was made past the webhook; create it again",
+        )
+    elif said is None or not said.ready:
+        stage, message = Stage.TROUBLED, said.message if said else "nothing is known of its slices"
+    elif pod.spec.node_name:
+        stage = Stage.RUNNING if pod.status.phase == "Running" else Stage.STARTING
+        message = said.message
+    else:
+        condition = pod.condition("PodScheduled")
+        why = f": {condition.message}" if condition is not None and condition.message else ""
+        stage, message = Stage.STARTING, f"{said.message}; waits to be bound by the scheduler{why}"
+    return Explanation(
+        pod=name,
+        stage=stage,
+        since=_turned(pod),
+        message=message,
+        asks=asks,
+        slices=_places(world, pod.metadata.uid),
+    )
+
+
+def _dispatcher(world: World, policy: Policy) -> Dispatcher:
+    now = world.now.timestamp()
+    made = Dispatcher(_Ears(), policy, lambda: now, Random(0), Limits())
+    # As the controller starts: nodes, what is promised on them, the pods that it is promised to.
+    for node in world.nodes:
+        made.node_changed(None, node)
+    for thing in world.instaslices:
+        made.instaslice_changed(None, thing)
+    for pod in world.pods:
+        made.pod_changed(None, pod)
+    made.resume()
+    return made
+
+
+def _places(world: World, uid: str) -> list[Place]:
+    indexes = {gpu.uuid: gpu.index for thing in world.instaslices for gpu in thing.status.gpus}
+    return [
+        _place(
+            held.node,
+            held.allocation,
+            indexes,
+            str(held.made.state) if held.made else "not reported yet",
+            held.made.mig_uuid if held.made else None,
+        )
+        for held in world.held_by.get(uid, [])
+    ]
+
+
+def _place(node: str, a: Allocation, indexes: Mapping[str, int], state: str, uuid: str | None) -> Place:
+    return Place(
+        node=node,
+        gpu=a.gpu,
+        index=indexes.get(a.gpu),
+        profile=a.profile,
+        start=a.start,
+        container=a.container,
+        state=state,
+        mig_uuid=uuid,
+    )
+
+
+def _counted(pod: Pod) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for want in wanted(pod):
+        counts[want.profile] = counts.get(want.profile, 0) + 1
+    return counts
+
+
+def _not_ours(pod: Pod) -> str:
+    containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
+    raw = sorted(
+        {name for each in containers for name in each.resources.limits if name.startswith(names.NVIDIA_RESOURCE)}
+    )
+    if raw:
+        return (
+            f"asks for {', '.join(raw)}, which our webhook has not seen: the pod is older than InstaSlice here, or its "
+            f"namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT}); create it again to have slices made for it"
+        )
+    return "asks for no slices; InstaSlice has nothing to do with it"
+
+
+def _turned(pod: Pod) -> datetime | None:
+    condition = pod.condition(names.SLICE_READY)
+    return condition.last_transition_time if condition else pod.metadata.creation_timestamp
+
+
+def _ended(pod: Pod) -> datetime | None:
+    condition = pod.condition("Ready")
+    return condition.last_transition_time if condition else None

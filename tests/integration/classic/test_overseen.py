@@ -1,0 +1,38 @@
+"""The checks of this folder at work: more pods than slices, each gets one, and no write on the way is wrong."""
+
+import asyncio
+
+from invariants import invariants  # noqa: F401  a fixture by its name
+
+from instaslice.controller.doctor import Overseer
+from instaslice.kube.client import Selector
+from instaslice.kube.core import PODS
+
+COUNT = 40
+
+
+def pod(namespace, number):
+    resources = {"limits": {"nvidia.com/mig-1g.5gb": "1"}, "requests": {"cpu": "10m"}}
+    return {
+        "metadata": {
+            "namespace": namespace,
+            "name": f"p-{number}",
+            "annotations": {"local.gpu.das.com/run-for": "0s"},
+        },
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none", "resources": resources}]},
+    }
+
+
+async def test_every_write_of_a_crowd_is_judged(client, namespace):
+    async with Overseer(client) as overseer:
+        async with asyncio.TaskGroup() as group:
+            for number in range(COUNT):
+                group.create_task(client.create(PODS, pod(namespace, number)))
+        async with asyncio.timeout(240):
+            while True:
+                pods = await client.list(PODS, Selector(namespace=namespace))
+                if all(each.status.phase == "Succeeded" for each in pods):
+                    break
+                await asyncio.sleep(0.5)
+    assert overseer.judged >= 3 * COUNT
+    assert overseer.findings == []

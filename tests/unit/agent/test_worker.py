@@ -1,0 +1,92 @@
+"""When things are tried again, and what is left alone."""
+
+import pytest
+from agent_bench import Bench
+
+
+def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
+    bench = Bench()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.driver.faults.hold(bench.gpus[0], 0, "pid 4711 (python)")
+    bench.write(bench.wants("a-0", state="deleting"))
+    waits = []
+    for _ in range(8):
+        assert bench.work() == {"a-0": "deleting"}
+        assert "pid 4711 (python)" in bench.written.slices[0].reason
+        waits.append(bench.agent.again())
+        bench.clock.seconds += waits[-1]
+    assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    bench.driver.faults.let_go(bench.gpus[0], 0)
+    assert bench.work() == {"a-0": "deleted"}
+    assert bench.agent.again() is None
+
+
+def test_a_refused_create_is_said_once_and_not_tried_again():
+    bench = Bench()
+    bench.driver.faults.refuse(bench.gpus[0])
+    bench.write(bench.wants("a-0"))
+    for _ in range(3):
+        assert bench.work() == {"a-0": "failed"}
+    assert len(bench.failures) == 1
+    bench.restart()
+    assert bench.work() == {"a-0": "failed"}
+    assert len(bench.failures) == 1
+
+
+def test_a_slice_that_somebody_made_in_the_very_place_is_taken_over():
+    bench = Bench()
+    bench.work()
+    bench.driver.create(bench.gpus[0], "1g.5gb", 0)
+    bench.write(bench.wants("a-0"))
+    assert bench.work() == {"a-0": "created"}
+
+
+def test_what_is_in_the_way_is_reported_and_the_create_fails():
+    bench = Bench(keep_foreign=True)
+    bench.work()
+    made = bench.driver.create(bench.gpus[0], "2g.10gb", 0)
+    bench.write(bench.wants("a-0"))
+    assert bench.work() == {"a-0": "failed", made.mig_uuid: "foreign"}
+
+
+@pytest.mark.parametrize(
+    "keep, left", [pytest.param(False, [], id="destroyed"), pytest.param(True, [("2g.10gb", 2)], id="kept")]
+)
+def test_a_foreign_slice_after_the_grace(keep, left):
+    bench = Bench(grace=60, keep_foreign=keep)
+    bench.driver.create(bench.gpus[0], "2g.10gb", 2)
+    bench.work()
+    assert bench.agent.again() == (None if keep else 60)
+    bench.clock.seconds += 59
+    bench.work()
+    assert bench.there() == [("2g.10gb", 2)]
+    bench.clock.seconds += 1
+    bench.work()
+    assert bench.there() == left
+
+
+def test_a_slice_whose_allocation_comes_back_within_the_grace_is_kept():
+    bench = Bench(grace=60)
+    bench.write(bench.wants("a-0", state="creating"))
+    bench.work()
+    bench.write()
+    bench.work()
+    bench.clock.seconds += 59
+    bench.write(bench.wants("a-0", state="ungated"))
+    assert bench.work() == {"a-0": "created"}
+    bench.clock.seconds += 3600
+    assert bench.work() == {"a-0": "created"}
+
+
+def test_a_gpu_that_is_well_again_is_tried_at_once():
+    bench = Bench()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.driver.faults.fail(bench.gpus[0], "Xid 79")
+    bench.write(bench.wants("a-0", state="deleting"))
+    for _ in range(10):
+        bench.clock.seconds += 30
+        assert bench.work() == {"a-0": "deleting"}
+    bench.driver.faults.heal(bench.gpus[0])
+    assert bench.work() == {"a-0": "deleted"}

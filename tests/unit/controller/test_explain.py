@@ -1,0 +1,212 @@
+"""What is said of a pod, for each stage and each kind of wait."""
+
+import msgspec
+import pytest
+from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid, world
+
+from instaslice.api.instaslice import Health, SliceState, State
+from instaslice.api.names import GATE, REQUESTED
+from instaslice.controller.explain import Stage, explain
+from instaslice.kube.core import Pod
+from instaslice.placement import policies
+
+
+def waiting(name="w", *profiles, **more):
+    return pod(name, *(profiles or ["1g.5gb"]), gates=[GATE], **more)
+
+
+def running(promised):
+    return pod(promised.pod.name, promised.profile, on="gpu-0", given=[uuid(promised)])
+
+
+FULL = [allocation(f"big-{gpu}", "7g.40gb", 0, gpu=f"GPU-{gpu}") for gpu in (0, 1)]
+HALF = [allocation(f"half-{gpu}", "3g.20gb", 0, gpu=f"GPU-{gpu}") for gpu in (0, 1)]
+
+
+def with_held(held, *others, **more):
+    return world([*map(running, held), *others], [instaslice(*held)], **more)
+
+
+def sick(thing):
+    gpus = tuple(
+        msgspec.structs.replace(gpu, health=Health.UNHEALTHY, reason="Xid 79: fallen off the bus")
+        for gpu in thing.status.gpus
+    )
+    return msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, gpus=gpus))
+
+
+def told(here, name="w"):
+    found = next(each for each in here.pods if each.metadata.name == name)
+    return explain(here, found, policies.named("adaptive"))
+
+
+def cordoned(name):
+    made_node = node(name)
+    return msgspec.structs.replace(made_node, spec=msgspec.structs.replace(made_node.spec, unschedulable=True))
+
+
+WAITS = [
+    pytest.param(
+        with_held(FULL, waiting()),
+        "1g.5gb needs 1 free memory slices on one GPU; the most that one has is 0; a slice must end or a GPU be added",
+        {"1g.5gb needs 1 free memory slices on one GPU": ["gpu-0"]},
+        ["gpu-0"],
+        id="every GPU is full",
+    ),
+    pytest.param(
+        with_held(HALF, waiting("w", "4g.20gb")),
+        "2 GPUs hold enough free memory for 4g.20gb but no legal start",
+        {"2 GPUs hold enough free memory for 4g.20gb but no legal start": ["gpu-0"]},
+        ["gpu-0"],
+        id="free memory in the wrong place",
+    ),
+    pytest.param(
+        world([waiting(cpu="65")]),
+        "no such node admits the pod (gpu-0: cpu: 65 wanted, 64 free)",
+        {"cpu: 65 wanted, 64 free": ["gpu-0"]},
+        [],
+        id="more CPU than any node has",
+    ),
+    pytest.param(
+        world([waiting(cpu="10"), pod("other", on="gpu-0", cpu="60")]),
+        "no such node admits the pod (gpu-0: cpu: 10 wanted, 4 free)",
+        {"cpu: 10 wanted, 4 free": ["gpu-0"]},
+        ["gpu-0"],
+        id="CPU that another pod uses",
+    ),
+    pytest.param(
+        world([waiting()], nodes=[cordoned("gpu-0")]),
+        "no such node admits the pod (gpu-0: is cordoned)",
+        {"is cordoned": ["gpu-0"]},
+        [],
+        id="a cordoned node",
+    ),
+    pytest.param(
+        world([waiting()], nodes=[node(ready=False)]),
+        "no such node admits the pod (gpu-0: is not ready)",
+        {"is not ready": ["gpu-0"]},
+        [],
+        id="a node that is not ready",
+    ),
+    pytest.param(
+        world([waiting("w", "3g.40gb")]),
+        "profile 3g.40gb does not exist on any node (A100-40GB has ",
+        {"profile 3g.40gb does not exist on any node": ["gpu-0"]},
+        [],
+        id="a profile that no GPU has",
+    ),
+    pytest.param(
+        world([waiting()], [sick(instaslice())]),
+        "every GPU that has 1g.5gb is closed",
+        {"Xid 79: fallen off the bus": ["gpu-0"]},
+        [],
+        id="sick GPUs",
+    ),
+    pytest.param(
+        world([waiting()], []),
+        "there is no GPU in the fleet",
+        {},
+        [],
+        id="no GPU at all",
+    ),
+    pytest.param(
+        with_held(
+            HALF,
+            waiting("w", "3g.20gb"),
+            nodes=[node(), cordoned("gpu-1")],
+        ),
+        "fits now, and is about to be placed",
+        {},
+        ["gpu-0"],
+        id="it fits, and nobody has placed it",
+    ),
+]
+
+
+@pytest.mark.parametrize("here, message, nodes, could", WAITS)
+def test_why_a_pod_waits(here, message, nodes, could):
+    said = told(here)
+    assert said.stage is Stage.WAITING
+    assert message in said.message
+    assert [(why.partition("(")[0].strip(), where) for why, where in said.nodes.items()] == list(nodes.items())
+    assert said.could == could
+    assert said.since == said_since(here)
+
+
+def said_since(here):
+    return next(each.metadata.creation_timestamp for each in here.pods if each.metadata.name == "w")
+
+
+def test_who_is_ahead():
+    older, first = waiting("older", age=700), waiting("first", age=900)
+    assert told(with_held(FULL, waiting(), older, first)).ahead == 2
+    assert told(with_held(FULL, waiting(), older, first), "first").ahead == 0
+
+
+def test_nodes_with_the_same_reason_stand_together():
+    here = world(
+        [waiting(), *map(running, FULL)],
+        [instaslice(*FULL), instaslice(name="gpu-1", gpus=["GPU-2"]), instaslice(name="gpu-2", gpus=["GPU-3"])],
+        [node(), cordoned("gpu-1"), cordoned("gpu-2")],
+    )
+    assert list(told(here).nodes.values()) == [["gpu-1", "gpu-2"], ["gpu-0"]]
+
+
+MINE = allocation("w", "1g.5gb", 3)
+CREATING = msgspec.structs.replace(MINE, state=State.CREATING)
+
+STAGES = [
+    pytest.param(world([waiting("w", "1g.5gb"), *map(running, FULL)], [instaslice(*FULL)]), Stage.WAITING, id="waits"),
+    pytest.param(
+        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]), Stage.HELD, id="Kueue comes first"
+    ),
+    pytest.param(world([waiting()], [instaslice(CREATING, slices=[])]), Stage.CREATING, id="slices being made"),
+    pytest.param(
+        world([pod("w", "1g.5gb", pinned="gpu-0", phase="Pending", given=[uuid(MINE)])], [instaslice(MINE)]),
+        Stage.STARTING,
+        id="let go and not bound",
+    ),
+    pytest.param(world([running(MINE)], [instaslice(MINE)]), Stage.RUNNING, id="runs"),
+    pytest.param(
+        world([running(MINE)], [instaslice(MINE, slices=[made(MINE, SliceState.FAILED, reason="slice lost: reboot")])]),
+        Stage.TROUBLED,
+        id="its slice is lost",
+    ),
+    pytest.param(world([running(MINE)], [sick(instaslice(MINE))]), Stage.TROUBLED, id="its GPU is sick"),
+    pytest.param(world([running(MINE)], [instaslice()]), Stage.TROUBLED, id="nobody knows of its slices"),
+    pytest.param(world([pod("w", "1g.5gb", on="gpu-0")]), Stage.TROUBLED, id="made past the webhook"),
+    pytest.param(world([pod("w", "1g.5gb", on="gpu-0", phase="Succeeded")]), Stage.ENDED, id="has ended"),
+    pytest.param(world([pod("w", on="gpu-0")]), Stage.NOT_OURS, id="asks for nothing"),
+]
+
+
+def requested(each):
+    """As the webhook marks it."""
+    annotations = {**each.metadata.annotations, REQUESTED: "{}"}
+    return msgspec.structs.replace(each, metadata=msgspec.structs.replace(each.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize("here, stage", STAGES)
+def test_the_stage_of_a_pod(here, stage):
+    here = world([requested(each) for each in here.pods], here.instaslices, here.nodes)
+    assert told(here).stage is stage
+
+
+def test_where_the_slices_are():
+    (place,) = told(world([requested(running(MINE))], [instaslice(MINE)])).slices
+    assert (place.node, place.index, place.profile, place.start) == ("gpu-0", 0, "1g.5gb", 3)
+    assert (place.container, place.state, place.mig_uuid) == ("main", "created", uuid(MINE))
+
+
+def test_a_pod_that_the_webhook_never_saw_is_told_so():
+    raw = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]}
+    here = world([msgspec.convert({"metadata": {"namespace": "team-a", "name": "w", "uid": "u"}, "spec": raw}, Pod)])
+    said = told(here)
+    assert said.stage is Stage.NOT_OURS
+    assert "which our webhook has not seen" in said.message
+
+
+def test_explaining_changes_nothing_and_says_the_same_twice():
+    here = with_held(FULL, waiting())
+    assert told(here) == told(here)
+    assert here.now == NOW
