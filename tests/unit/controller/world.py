@@ -38,6 +38,7 @@ class World:
         self.mute = set()  # nodes whose agent does not answer
         self.numbers = count()
         self.pinned = {}
+        self.late = {}  # node → what a leader that was stopped is about to write there, and the generation it goes by
         self.begin()
 
     # Ears of the dispatcher -----------------------------------------------------------------------------------------
@@ -55,6 +56,24 @@ class World:
         for pod in self.pods.values():
             self.dispatcher.pod_changed(None, pod)
         self.dispatcher.resume()
+
+    def stop(self):
+        """The leader is stopped with its writes on the way, and another takes over."""
+        for name in self.unwritten:
+            thing, book = self.instaslices.get(name), self.dispatcher.ledger.books.get(name)
+            if thing is not None and book is not None:
+                self.late[name] = thing.metadata.generation, book.spec()
+        self.begin()
+
+    def arrive(self):
+        """What a stopped leader wrote arrives. Where the generation is still the same the server takes it, and the
+        leader of now, which sees a spec that it did not write, starts anew."""
+        late, self.late = self.late, {}
+        for name, (generation, spec) in late.items():
+            thing = self.instaslices.get(name)
+            if thing is not None and thing.metadata.generation == generation and thing.spec != spec:
+                self.instaslices[name] = _with_spec(thing, spec)
+        self.begin()
 
     def write(self, node, *, soon):
         self.unwritten.add(node)
@@ -176,7 +195,7 @@ class World:
         self.unwritten.discard(name)
         thing, book = self.instaslices.get(name), self.dispatcher.ledger.books.get(name)
         if thing is not None and book is not None and thing.spec != book.spec():
-            self.change_instaslice(msgspec.structs.replace(thing, spec=book.spec()))
+            self.change_instaslice(_with_spec(thing, book.spec()))
 
     def _do_ungate(self, uid):
         self.ungates.discard(uid)
@@ -283,3 +302,8 @@ class World:
 
     def spec(self, name) -> Spec:
         return self.instaslices[name].spec
+
+
+def _with_spec(thing, spec):
+    meta = msgspec.structs.replace(thing.metadata, generation=thing.metadata.generation + 1)
+    return msgspec.structs.replace(thing, metadata=meta, spec=spec)
