@@ -22,7 +22,7 @@ from instaslice.drivers import Gpu, Slice
 from instaslice.drivers.lanes import Lanes
 from instaslice.drivers.nvml import NvmlDriver
 
-ROUNDS = {1: 40, 3: 20}
+ROUNDS = {1: 40, 3: 40}
 """Pairs for each number of compute slices that is measured."""
 
 IDLE_S = 20.0
@@ -43,7 +43,7 @@ class Bare:
 
     gpu: object
     gi_profile: int
-    ci_profile: int
+    ci_number: int
     start: int
     size: int
 
@@ -51,7 +51,10 @@ class Bare:
         place = nvml.c_nvmlGpuInstancePlacement_t(self.start, self.size)
         gi = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(self.gpu, self.gi_profile, ctypes.byref(place))
         number = nvml.nvmlGpuInstanceGetInfo(gi).id
-        nvml.nvmlGpuInstanceCreateComputeInstance(gi, self.ci_profile)
+        # NVML wants to be asked about each new GPU instance, or makes nothing in it.
+        shared = nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
+        filler = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, self.ci_number, shared, version=1)
+        nvml.nvmlGpuInstanceCreateComputeInstance(gi, filler.id)
         for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(self.gpu)):
             try:
                 device = nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.gpu, index)
@@ -86,14 +89,21 @@ def theirs(bare: Bare, times: Times) -> None:
 
 
 def filling(driver: NvmlDriver, gpu: Gpu, profile: str, start: int) -> int:
-    """The compute profile that the driver fills this profile with."""
+    """The number of the compute profile that the driver fills this profile with."""
     made = driver.create(gpu.uuid, profile, start)
     handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
     gi = nvml.nvmlDeviceGetGpuInstanceById(handle, made.gi)
     ci = nvml.nvmlGpuInstanceGetComputeInstanceById(gi, made.ci)
-    found = int(nvml.nvmlComputeInstanceGetInfo_v2(ci).profileId)
-    driver.destroy(made)
-    return found
+    wanted = nvml.nvmlComputeInstanceGetInfo_v2(ci).profileId
+    for number in range(nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):
+        try:
+            profile_info = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, number, 0, version=1)
+        except nvml.NVMLError_NotSupported:
+            continue
+        if profile_info.id == wanted:
+            driver.destroy(made)
+            return number
+    raise LookupError(f"no compute profile of {profile} has the id {wanted}")
 
 
 async def compare(driver: NvmlDriver, gpu: Gpu) -> dict[str, float]:

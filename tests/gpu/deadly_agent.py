@@ -1,5 +1,7 @@
-"""A driver that is killed: `deadly_agent.py INDEX CALL [START]` makes and destroys a slice, and dies by SIGKILL right
-after the named call of NVML has come back. With CALL `never` it makes and destroys until somebody else kills it."""
+"""A driver that is killed: `deadly_agent.py INDEX CALL START` makes and destroys a slice, and dies by SIGKILL right
+after the named call of NVML has come back. With CALL `never` it makes and destroys until somebody else kills it. Of
+each call that changes the GPU it says the name as it begins, and `back` when it has come back.
+"""
 
 import os
 import signal
@@ -10,21 +12,31 @@ import pynvml
 from instaslice.drivers.nvml import NvmlDriver
 
 index, deadly, start = sys.argv[1], sys.argv[2], int(sys.argv[3])
+CHANGES = {
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlComputeInstanceDestroy",
+    "nvmlGpuInstanceDestroy",
+}
 
 
 class Deadly:
-    """The binding, but for one call."""
+    """The binding, but for the calls that change the GPU."""
 
     def __getattr__(self, name):
         found = getattr(pynvml, name)
-        if name != deadly:
+        if name not in CHANGES:
             return found
 
-        def last(*arguments):
-            found(*arguments)
-            os.kill(os.getpid(), signal.SIGKILL)
+        def told(*arguments):
+            os.write(1, f"{name}\n".encode())
+            result = found(*arguments)
+            if name == deadly:
+                os.kill(os.getpid(), signal.SIGKILL)
+            os.write(1, b"back\n")
+            return result
 
-        return last
+        return told
 
 
 driver = NvmlDriver([index], nvml=Deadly())

@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections import Counter, defaultdict
 from random import Random
 
 import pytest
@@ -41,10 +42,14 @@ def test_a_full_mixed_layout(driver, gpu):
     made = tuple(driver.create(gpu.uuid, *each) for each in layout)
     assert driver.slices(gpu.uuid) == made
     assert len({each.mig_uuid for each in made}) == len(made)
+    answers = defaultdict(list)
     for profile in gpu.model.profiles:
         for start in profile.starts:
-            with pytest.raises(SlotTaken, match="does not fit beside what is there"):
+            with pytest.raises(SlotTaken, match="does not fit beside what is there") as caught:
                 driver.create(gpu.uuid, profile.name, start)
+            answers[caught.value.__cause__.words].append(f"{profile.name} at {start}")
+    for words, places in answers.items():
+        print(f"full, and NVML says {words!r} to {', '.join(places)}")
     assert driver.slices(gpu.uuid) == made, "a refused create changes nothing"
     driver.destroy(made[2])
     again = driver.create(gpu.uuid, "1g.18gb", 3)
@@ -73,7 +78,7 @@ def test_destroying_twice_spares_what_took_the_place(driver, gpu):
 @pytest.mark.timeout(150)
 def test_many_random_creates_and_destroys_end_with_an_empty_gpu(driver, gpu):
     states = States.of(gpu.model)
-    rng, held, made, refused, surprises = Random(20261116), [], 0, 0, []
+    rng, held, made, refused, surprises = Random(20261116), [], 0, Counter(), []
     began = time.monotonic()
     while made < CYCLES:
         if held and rng.random() < 0.45:
@@ -86,8 +91,9 @@ def test_many_random_creates_and_destroys_end_with_an_empty_gpu(driver, gpu):
         try:
             held.append(driver.create(gpu.uuid, profile.name, start))
             made, fits = made + 1, True
-        except SlotTaken:
-            refused, fits = refused + 1, False
+        except SlotTaken as error:
+            refused[error.__cause__.words] += 1
+            fits = False
         if fits != legal:
             surprises.append(f"{profile.name} at {start} beside {there}: {'made' if fits else 'refused'}")
         if made % 20 == 0:
@@ -95,5 +101,5 @@ def test_many_random_creates_and_destroys_end_with_an_empty_gpu(driver, gpu):
     for each in held:
         driver.destroy(each)
     assert driver.slices(gpu.uuid) == ()
-    print(f"{made} made and destroyed, {refused} refused, {time.monotonic() - began:.0f} s")
+    print(f"{made} made and destroyed, refused: {dict(refused)}, {time.monotonic() - began:.0f} s")
     assert not surprises, "the hardware holds what our arithmetic says it does"

@@ -56,6 +56,8 @@ class Played:
     object: str
     written: Status | None
     wrote: float
+    free_at: float
+    """When it may be written again."""
     glanced: float
 
 
@@ -190,6 +192,7 @@ class Fleet:
             object=thing.metadata.uid,
             written=None if thing.status == NOTHING_REPORTED else thing.status,
             wrote=0.0,
+            free_at=0.0,
             glanced=self._clock.monotonic(),
         )
         return played
@@ -210,13 +213,14 @@ class Fleet:
         ops = report.patch(played.written, status)
         if not ops:
             return None
-        gathers = LAZY_SECONDS if report.trivial(ops) else gathering(len(status.slices))
-        wait = played.wrote + gathers - self._clock.monotonic()
+        began = self._clock.monotonic()
+        wait = (played.wrote + LAZY_SECONDS if report.trivial(ops) else played.free_at) - began
         if wait > 0:
             return wait
         played.written = None  # until the server has said that it is
         await self._patch(thing, ops)
         played.written, played.wrote = status, self._clock.monotonic()
+        played.free_at = played.wrote + gathering(played.wrote - began)
         return None
 
     async def _patch(self, thing: Instaslice, ops: list[JsonOp]) -> None:

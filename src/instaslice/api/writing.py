@@ -9,11 +9,11 @@ from instaslice.kube.client import JsonOp
 UNTRACKED = JsonOp(op="replace", path="/metadata/managedFields", value=[{}])
 """Once after the object is made: nobody applies here, each field has one writer, so its owners need no account."""
 
-SECONDS_PER_ENTRY = 0.004
-MOST_SECONDS = 0.25
+SHARE = 5.0
+MOST_SECONDS = 0.5
 
 
-def gathering(entries: int) -> float:
-    """Seconds that changes may gather after one write before the next: so that a busy server is asked a few times a
-    second and no more, and a quiet node is written at once."""
-    return min(MOST_SECONDS, SECONDS_PER_ENTRY * entries)
+def gathering(took: float) -> float:
+    """Seconds that changes may gather after a write that took so long: a writer is at one object for a sixth of the
+    time at most. A quiet server takes a small object in milliseconds, and nobody notices; a busy one is spared."""
+    return min(MOST_SECONDS, SHARE * took)

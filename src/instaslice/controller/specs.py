@@ -24,7 +24,8 @@ class _Known:
     uid: str
     generation: int
     spec: Spec
-    written: float = 0.0
+    free_at: float = 0.0
+    """When it may be written again."""
     tried: Spec | None = None
     """What a write says that had no answer: it may have been carried out."""
 
@@ -61,9 +62,9 @@ class Specs:
         spec = book.spec()
         if spec == known.spec:
             return None
-        wait = known.written + gathering(len(spec.allocations)) - self._clock.monotonic()
-        if wait > 0:
-            return wait
+        began = self._clock.monotonic()
+        if known.free_at > began:
+            return known.free_at - began
         ops = [
             JsonOp(op="test", path="/metadata/uid", value=known.uid),
             JsonOp(op="test", path="/metadata/generation", value=known.generation),
@@ -79,7 +80,8 @@ class Specs:
             await self._look(node, known)
             raise
         known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
-        known.written = self._clock.monotonic()
+        now = self._clock.monotonic()
+        known.free_at = now + gathering(now - began)
         return None
 
     async def _look(self, node: NodeName, known: _Known) -> None:

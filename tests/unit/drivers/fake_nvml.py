@@ -2,8 +2,9 @@
 
 It stands where the C library stands: structures, constants and errors are pynvml's own, and a function that is not
 written here does not exist. Behaves as measured on an H200 with driver 580: creating on a taken slot is "insufficient
-resources", destroying what is held is "in use", a 1g.35gb filled by its own slice count leaves multiprocessors idle,
-the numbers of MIG devices have gaps.
+resources", or "invalid argument" where something smaller is in it; destroying what is held is "in use"; a 1g.35gb
+filled by its own slice count leaves multiprocessors idle; the numbers of MIG devices have gaps; and a GPU instance that
+this process has asked for no compute profile since it was made gets no compute instance ("not supported").
 """
 
 # ruff: noqa: N802, N815 - the names are NVML's
@@ -28,6 +29,8 @@ class Instance:
     placement: int
     cis: dict[int, int] = field(default_factory=dict)
     """Number of the compute profile by compute instance id."""
+    asked_by: list["FakeNvml"] = field(default_factory=list)
+    """Processes that have asked it for a compute profile."""
 
 
 @dataclass(eq=False)
@@ -208,6 +211,7 @@ class FakeNvml:
             multiprocessors = size.sms
         else:
             raise refused("NOT_SUPPORTED")
+        gi.asked_by.append(self)
         info = pynvml.c_nvmlComputeInstanceProfileInfo_t()
         info.id, info.multiprocessorCount = COMPUTE_IDS + number, multiprocessors
         return info
@@ -222,7 +226,9 @@ class FakeNvml:
             raise refused("INVALID_ARGUMENT")
         held = [each.placement for each in card.instances.values()]
         if card.states.state(sorted([*held, number])) == ILLEGAL:
-            raise refused("INSUFFICIENT_RESOURCES")
+            wanted, there = card.states.placements[number], [card.states.placements[each] for each in held]
+            cut = any(_overlap(wanted, each) and each.size < wanted.size for each in there)
+            raise refused("INVALID_ARGUMENT" if cut else "INSUFFICIENT_RESOURCES")
         free = next(each for each in range(1, 20) if each not in card.instances)
         card.instances[free] = Instance(card, free, number)
         return card.instances[free]
@@ -255,6 +261,8 @@ class FakeNvml:
         del gi.card.instances[gi.id]
 
     def nvmlGpuInstanceCreateComputeInstance(self, gi, profile):
+        if self not in gi.asked_by:
+            raise refused("NOT_SUPPORTED")
         number = next(each for each in range(8) if each not in gi.cis)
         gi.cis[number] = profile - COMPUTE_IDS
         return gi, number
@@ -320,6 +328,10 @@ class FakeNvml:
             raise refused("TIMEOUT")
         card, kind, data = events.pop(0)
         return pynvml.nvmlFriendlyObject({"device": card, "eventType": kind, "eventData": data})
+
+
+def _overlap(one, other):
+    return one.start < other.start + other.size and other.start < one.start + one.size
 
 
 def refused(name):

@@ -167,6 +167,17 @@ def test_a_gpu_in_use_gets_mig_mode_when_it_is_free():
 # Slices ----------------------------------------------------------------------------------------------------------
 
 
+def test_each_new_gpu_instance_is_asked_for_its_filler_and_only_the_first_for_all_profiles():
+    driver, nvml = machine()
+    (gpu,) = driver.discover()
+    asked = []
+    for start in (0, 1, 0):
+        nvml.calls.clear()
+        driver.destroy(driver.create(gpu.uuid, "1g.18gb", start))
+        asked.append(nvml.calls.count("nvmlGpuInstanceGetComputeInstanceProfileInfo"))
+    assert asked[0] > 1 and asked[1:] == [1, 1]
+
+
 def test_every_profile_at_every_start_is_made_listed_and_destroyed():
     driver, nvml = machine()
     (gpu,) = driver.discover()
@@ -184,16 +195,6 @@ def test_the_compute_instance_has_the_most_multiprocessors(profile, number):
     driver, nvml = machine()
     made = driver.create("GPU-h200", profile, 0)
     assert nvml.cards[0].instances[made.gi].cis == {made.ci: number}
-
-
-def test_compute_profiles_are_asked_for_once():
-    driver, nvml = machine()
-    asked = "nvmlGpuInstanceGetComputeInstanceProfileInfo"
-    driver.create("GPU-h200", "1g.18gb", 0)
-    assert asked in nvml.calls
-    nvml.calls.clear()
-    driver.create("GPU-h200", "1g.18gb", 1)
-    assert asked not in nvml.calls
 
 
 def test_each_slice_has_its_own_uuid_also_when_numbers_have_gaps():
@@ -223,6 +224,20 @@ def test_a_create_that_is_refused_changes_nothing(held, wanted, error, says):
     with pytest.raises(error, match=says):
         driver.create("GPU-h200", *wanted)
     assert driver.slices("GPU-h200") == before
+
+
+@pytest.mark.parametrize("answer", ["INVALID_ARGUMENT", "NOT_SUPPORTED"])
+def test_what_the_driver_does_not_make_on_an_empty_gpu_it_never_makes(answer):
+    driver, nvml = machine()
+    driver.discover()
+
+    def before(name):
+        if name == "nvmlDeviceCreateGpuInstanceWithPlacement":
+            raise refused(answer)
+
+    nvml.before = before
+    with pytest.raises(Unsupported, match=r"the driver does not make 1g\.18gb at 3"):
+        driver.create("GPU-h200", "1g.18gb", 3)
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,9 @@ class GpuInstanceProfile(NamedTuple):
 
 
 class ComputeProfile(NamedTuple):
+    """`number` is what it is asked for by, `id` what compute instances are created with."""
+
+    number: int
     id: int
     multiprocessors: int
 
@@ -210,13 +213,14 @@ class Library:
 
     def compute_profiles(self, gi: Handle) -> list[ComputeProfile]:
         """Those that a compute instance in this GPU instance may have."""
+        return _numbered(
+            lambda number: self.compute_profile(gi, number), self._binding.NVML_COMPUTE_INSTANCE_PROFILE_COUNT
+        )
+
+    def compute_profile(self, gi: Handle, number: int) -> ComputeProfile:
         shared = self._binding.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
-
-        def ask(number: int) -> ComputeProfile:
-            info = self._call("nvmlGpuInstanceGetComputeInstanceProfileInfo", gi, number, shared, version=1)
-            return ComputeProfile(info.id, info.multiprocessorCount)
-
-        return _numbered(ask, self._binding.NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
+        info = self._call("nvmlGpuInstanceGetComputeInstanceProfileInfo", gi, number, shared, version=1)
+        return ComputeProfile(number, info.id, info.multiprocessorCount)
 
     # Instances ------------------------------------------------------------------------------------------------------
 
@@ -244,6 +248,8 @@ class Library:
         return Handle(self._call("nvmlGpuInstanceGetComputeInstanceById", gi, ci))
 
     def create_compute_instance(self, gi: Handle, profile: int) -> Handle:
+        """NOT_SUPPORTED, whatever the profile, where this process has asked this GPU instance for no compute profile
+        since it was made: NVML looks into what it remembers of it, and never into the hardware."""
         return Handle(self._call("nvmlGpuInstanceCreateComputeInstance", gi, profile))
 
     def destroy_compute_instance(self, ci: Handle) -> None:
