@@ -209,8 +209,8 @@ class Controller:
         # The reason stays until then: what goes wrong on the way is tried again.
         with suppress(NotFound):
             await self._client.merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+            self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
         self._why_failed.pop(uid, None)
-        self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
 
     def _node_shape(self, _: Node | None, new: Node | None) -> None:
         if new is not None:

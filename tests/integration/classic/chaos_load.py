@@ -11,7 +11,7 @@ import msgspec
 from instaslice.api import names
 from instaslice.controller.wants import gated
 from instaslice.kube.core import PODS, Bare
-from instaslice.kube.errors import AlreadyExists, KubeError, NotFound
+from instaslice.kube.errors import AlreadyExists, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 
@@ -71,7 +71,8 @@ async def insist(attempt):
             return await attempt()
         except (AlreadyExists, NotFound):
             return None
-        except KubeError:
+        except (Forbidden, ServerError, TooManyRequests, Unreachable):
+            # Forbidden: an API server that was just started has not read its policies yet.
             await asyncio.sleep(RETRY)
 
 

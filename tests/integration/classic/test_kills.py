@@ -29,7 +29,7 @@ from instaslice.local.cluster import Spec
 SEED = int(os.environ.get("INSTASLICE_SEED", "1"))
 ROUNDS = int(os.environ.get("INSTASLICE_ROUNDS", "100"))
 LATENCY = os.environ.get("INSTASLICE_LATENCY", "h200")
-RATE = 2.5
+RATE = 2.0
 """Pods a second."""
 ENDS_WITHIN = 180.0
 SETTLES_WITHIN = 60.0
@@ -111,8 +111,8 @@ async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, capsys)
             arriving = asyncio.create_task(load.run(RATE))
             await rounds.run(ROUNDS)
             lasted = time.monotonic() - began
-            await rounds.mend()
             arriving.cancel()
+            await rounds.mend()
             await arriving
             await load.scale(0)
             await witness.until(unfinished(load), ENDS_WITHIN, "not as they should be")
