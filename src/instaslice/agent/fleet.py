@@ -19,7 +19,7 @@ from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
-from instaslice.api.writing import UNTRACKED, gathering
+from instaslice.api.writing import AT_ONCE, UNTRACKED, gathering
 from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
@@ -84,6 +84,7 @@ class Fleet:
         self._played: dict[str, Played] = {}
         self._queue: Queue[str] = Queue(clock=clock)
         self._tasks: asyncio.TaskGroup | None = None
+        self._writing = asyncio.Semaphore(AT_ONCE)
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
         self._objects: Cache[Instaslice] = Cache()
@@ -227,7 +228,8 @@ class Fleet:
         key = Key("", thing.metadata.name)
         # One that is gone is no failure: the watch will say so.
         with suppress(NotFound):
-            await self._client.patch(INSTASLICES, key, ops, manager=MANAGER, subresource="status")
+            async with self._writing:
+                await self._client.patch(INSTASLICES, key, ops, manager=MANAGER, subresource="status")
 
     async def _advertise(self, node: Node, played: Played) -> None:
         change = correction(node.status, played.advertised)

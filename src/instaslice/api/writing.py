@@ -10,7 +10,10 @@ UNTRACKED = JsonOp(op="replace", path="/metadata/managedFields", value=[{}])
 """Once after the object is made: nobody applies here, each field has one writer, so its owners need no account."""
 
 SHARE = 5.0
-MOST_SECONDS = 0.5
+MOST_SECONDS = 1.0
+AT_ONCE = 2
+"""Objects that one process writes side by side. More would only queue in the server, and others behind them; the
+slower the server, the more a write then carries."""
 
 
 def gathering(took: float) -> float:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.api.writing import AT_ONCE
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
 from instaslice.controller.dispatcher import Dispatcher, Limits
@@ -43,7 +44,7 @@ MANAGER = "instaslice-controller"
 LAZY_SECONDS = 1.0
 """How long a write may wait for company that nobody waits for."""
 UNGATES_AT_ONCE = 16
-WRITES_AT_ONCE = 8
+WAVE_SECONDS = 0.3
 HINT_SECONDS = 2.0
 MOST_HINTED = 200
 """Waiting pods that are looked at for hints, the first in line."""
@@ -97,6 +98,7 @@ class Controller:
         self._shapes = Shapes()
         self._hinting: Queue[None] = Queue(clock=clock)
         self._awake = False
+        self._calm_at = 0.0
         self._timer: Timer | None = None
 
     async def run(self) -> None:
@@ -113,7 +115,7 @@ class Controller:
             self.pods.on_change(self.dispatcher.pod_changed)
             self.dispatcher.resume()
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
-            group.create_task(self._writes.work(self._write, workers=WRITES_AT_ONCE), name="write specs")
+            group.create_task(self._writes.work(self._write, workers=AT_ONCE), name="write specs")
             group.create_task(self._ungates.work(self._ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
             group.create_task(self._failures.work(self._fail), name="fail pods")
             group.create_task(self._teller.run(), name="tell")
@@ -133,6 +135,7 @@ class Controller:
 
     def ungate(self, uid: str) -> None:
         self._ungates.add(uid)
+        self._calm_at = self._clock.monotonic() + WAVE_SECONDS
 
     def fail(self, uid: str, reason: str) -> None:
         self._why_failed[uid] = reason
@@ -172,8 +175,8 @@ class Controller:
         return await self._specs.write(node) if self._leads() else LAZY_SECONDS
 
     def _busy(self) -> bool:
-        """Whether a pod waits for a write of ours."""
-        return bool(len(self._ungates) or len(self._writes))
+        """Whether pods wait for a write of ours, or did a moment ago: a burst comes in waves."""
+        return bool(len(self._ungates) or len(self._writes)) or self._clock.monotonic() < self._calm_at
 
     async def _ungate(self, uid: str) -> float | None:
         """Level-based: done where the gate is gone, however that came about."""

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = "gpu.das.com/controller"
 MANAGER = "instaslice-controller"
-STAND_BACK = 0.05
-"""Seconds between two pods that are told of while others wait for a gate: 20 a second, as a lasting load must not
+STAND_BACK = 0.1
+"""Seconds between two pods that are told of while others wait for a gate: 10 a second, as a lasting load must not
 silence us."""
 
 

@@ -60,7 +60,7 @@ class Rounds:
                 self._stopped = True
             part = self._draw()
             away, waits = self._rng.choice([0.0, self._rng.uniform(0.0, 0.5)]), self._rng.random() < 0.3
-            self._say(f"kill {part}, away {away:.2f} s{', wait for it' if waits else ''}")
+            self.say(f"kill {part}, away {away:.2f} s{', wait for it' if waits else ''}")
             await asyncio.to_thread(self._cluster.kill, part)
             await asyncio.sleep(away)
             await asyncio.to_thread(self._start, part, waits or part in SERVING)
@@ -92,17 +92,17 @@ class Rounds:
 
     async def _depose(self, end, dice):
         """Stop the leader; a second takes over; the first goes on where it was, and finds that it leads no more."""
-        self._say("stop the leader")
+        self.say("stop the leader")
         await asyncio.to_thread(self._cluster.pause, CONTROLLER)
         argv = self._cluster.operator().commands()[CONTROLLER]
         argv = [f"--identity={SECOND}" if word.startswith("--identity=") else word for word in argv]
         await asyncio.to_thread(self._cluster.processes.start, SECOND, argv)
         await self._led_by(SECOND)
         await asyncio.sleep(dice.uniform(0.0, 2.0))
-        self._say("the second leads; the first goes on")
+        self.say("the second leads; the first goes on")
         await asyncio.to_thread(self._cluster.resume, CONTROLLER)
         await asyncio.sleep(dice.uniform(0.0, 3.0))
-        self._say(f"the second gets {end.name}")
+        self.say(f"the second gets {end.name}")
         self._cluster.processes.find(SECOND).send_signal(end)
         await self._led_by(CONTROLLER)
         await asyncio.to_thread(self._cluster.kill, SECOND)
@@ -123,5 +123,5 @@ class Rounds:
         except KubeError:
             return ""
 
-    def _say(self, words):
+    def say(self, words):
         self.told.append(f"round {self.number}, {time.monotonic() - self._began:.1f} s: {words}")

@@ -113,10 +113,13 @@ async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, capsys)
             lasted = time.monotonic() - began
             arriving.cancel()
             await rounds.mend()
+            rounds.say("all is mended")
             await arriving
             await load.scale(0)
             await witness.until(unfinished(load), ENDS_WITHIN, "not as they should be")
+            rounds.say("all pods have ended")
         await healthy(client)
+        rounds.say("settled")
         assert rounds.ended == [], "nothing of ours ends by itself"
         assert load.ungated == [], "every pod came gated"
         assert witness.passed == [], "and none got past its gate without us"
@@ -139,6 +142,7 @@ async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, capsys)
         raise
     finally:
         watching.cancel()
+        (tmp_path / "rounds.txt").write_text("\n".join(rounds.told))
     with capsys.disabled():
         print(
             f" seed {SEED}: {ROUNDS} rounds in {lasted:.0f} s, {len(load.finite)} pods succeeded, "
