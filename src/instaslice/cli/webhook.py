@@ -13,7 +13,7 @@ from instaslice.geometry import models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key
-from instaslice.webhook.keeper import FileKeeper, Keeper, SecretKeeper, keep
+from instaslice.webhook.keeper import FileKeeper, Keeper, SecretKeeper, begin, keep
 from instaslice.webhook.largest import MOST_GPUS, LargestNode
 from instaslice.webhook.server import Webhook, serving
 
@@ -85,7 +85,7 @@ def command(
                 client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
                 served = [f"{service}.{namespace}.svc", *serve_as]
                 keeper = SecretKeeper(client, Key(namespace, name), served, configuration=configuration, clock=clock)
-            await keeper.step()
+            await begin(keeper, clock)
             await _serve(webhook, keeper, clock, host, port)
 
     asyncio.run(run())

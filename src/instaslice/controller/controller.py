@@ -7,6 +7,7 @@ next one finds still to be done.
 import asyncio
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
@@ -28,7 +29,7 @@ from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
 from instaslice.kube.core import NODES, PODS, Node, Pod
-from instaslice.kube.errors import Conflict, Invalid, NotFound
+from instaslice.kube.errors import Invalid, NotFound
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
@@ -170,47 +171,49 @@ class Controller:
         self.dispatcher.instaslice_changed(old, new)
 
     async def _write(self, node: NodeName) -> float | None:
-        return await self._specs.write(node)
+        # After a pause of this process others may have decided meanwhile; the renewal is about to notice.
+        return await self._specs.write(node) if self._leads() else LAZY_SECONDS
 
     def _busy(self) -> bool:
         """Whether pods wait for a write of ours, or did a moment ago: a burst comes in waves."""
         return bool(len(self._ungates) or len(self._writes)) or self._clock.monotonic() < self._calm_at
 
-    async def _ungate(self, uid: str) -> None:
+    async def _ungate(self, uid: str) -> float | None:
         """Level-based: done where the gate is gone, however that came about."""
         pod, promise = self.dispatcher.pods.get(uid), self.dispatcher.ledger.promises.get(uid)
-        if pod is None or promise is None or not gated(pod) or not promise.created or not self._leads():
-            return
+        if pod is None or promise is None or not gated(pod) or not promise.created:
+            return None
+        if not self._leads():
+            return LAZY_SECONDS
         try:
             fresh = await self._client.patch(
                 PODS, key_of(pod), patches.ungate(pod, promise.node, promise.uuids), manager=MANAGER
             )
         except NotFound:
-            return  # the watch will say so
+            return None  # the watch will say so
         except Invalid:
             fresh = await self._client.get(PODS, key_of(pod))
             if fresh.metadata.uid == uid and gated(fresh):
                 raise
         # The watch brings the same a moment later; until then we would do it again.
-        self.pods.upsert(fresh)
+        self.pods.refresh(fresh)
+        return None
 
     async def _fail(self, uid: str) -> None:
         """End a pod that holds slices and will never run. It stays to be read, and its owner makes another."""
-        reason, pod = self._why_failed.pop(uid, ""), self.dispatcher.pods.get(uid)
+        reason, pod = self._why_failed.get(uid), self.dispatcher.pods.get(uid)
         if not reason or pod is None or pod.ended or pod.spec.node_name:
+            self._why_failed.pop(uid, None)
             return
         message = f"{reason}; its slices were given back. Create it again"
         status = {"phase": "Failed", "reason": "SliceReleased", "message": message}
         # With the version that we judged by: bound meanwhile, it lives.
         body = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": status}
-        try:
+        # The reason stays until then: what goes wrong on the way is tried again.
+        with suppress(NotFound):
             await self._client.merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
-        except NotFound:
-            return
-        except Conflict:
-            self._why_failed[uid] = reason
-            raise
-        self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
+            self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
+        self._why_failed.pop(uid, None)
 
     def _node_shape(self, _: Node | None, new: Node | None) -> None:
         if new is not None:

@@ -236,14 +236,26 @@ class Dispatcher:
             cpu=ask.amounts.get("cpu", 0),
             memory=ask.amounts.get("memory", 0),
         )
-        self.rooms.charge(meta.uid, plan.node, ask.amounts)
-        self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
-        # To the second, so that of a burst there is one look a second and not one a pod.
-        self.agenda.at(ceil(now + SLOW), partial(self._create_slow, promise))
+        self._mind(pod, promise)
         self._orders.write(plan.node, soon=True)
 
     def _attempt(self) -> str:
         return f"{self._rng.getrandbits(32):08x}"
+
+    def _mind(self, pod: Pod, promise: Promise) -> None:
+        """Count what the pod will use there, and see to it that it does not wait for ever. A promise that was made
+        before this process began has its whole time once more."""
+        promise.minded = True
+        if pod.spec.node_name:
+            return
+        now = self._clock()
+        self.rooms.charge(promise.uid, promise.node, self.ask(pod).amounts)
+        if gated(pod):
+            self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+            # To the second, so that of a burst there is one look a second and not one a pod.
+            self.agenda.at(ceil(now + SLOW), partial(self._create_slow, promise))
+        else:
+            self.agenda.at(now + self.limits.bind, partial(self._bind_overdue, promise))
 
     # One pod --------------------------------------------------------------------------------------------------------
 
@@ -252,7 +264,11 @@ class Dispatcher:
         if not self._complete:
             return
         pod = self.pods.get(uid)
+        if uid in self.ledger.rivals:
+            for other in self.ledger.keep(uid, _told(pod)):
+                self._orders.write(other.node, soon=True)
         promise = self.ledger.promises.get(uid)
+        known = uid in self._homeless
         self._homeless.discard(uid)
         if pod is None or pod.ended or self._nobody_ends(pod):
             self.line.leave(uid)
@@ -268,6 +284,8 @@ class Dispatcher:
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
             self._homeless.add(uid)
             self._orders.tell(uid)
+            if not known and not pod.spec.node_name:
+                self.agenda.at(self._clock() + self.limits.bind, partial(self._homeless_overdue, uid))
 
     def _nobody_ends(self, pod: Pod) -> bool:
         """It was deleted, and there is no kubelet that would say when it has ended."""
@@ -276,6 +294,10 @@ class Dispatcher:
 
     def _advance(self, pod: Pod, promise: Promise) -> None:
         uid, failed = promise.uid, promise.failed
+        if not promise.minded:
+            self._mind(pod, promise)
+            # Whoever promised it may have been killed before it said so.
+            self._orders.tell(uid)
         if gated(pod):
             if failed:
                 self._take_back(promise, failed)
@@ -324,10 +346,11 @@ class Dispatcher:
     def _restored(self, pod: Pod) -> bool:
         meta, node = pod.metadata, NodeName(pinned(pod))
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        uuids = meta.annotations[names.MIG_UUIDS].split(",")
         ask = self.ask(pod)
         cpu, memory = ask.amounts.get("cpu", 0), ask.amounts.get("memory", 0)
-        if not self.ledger.restore(ref, ask.wants, node, uuids, self._attempt(), self._clock(), cpu=cpu, memory=memory):
+        if not self.ledger.restore(
+            ref, ask.wants, node, _told(pod), self._attempt(), self._clock(), cpu=cpu, memory=memory
+        ):
             return False
         log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
         self._orders.write(node, soon=True)
@@ -361,6 +384,11 @@ class Dispatcher:
         pod = self.pods.get(promise.uid)
         if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
             self._orders.fail(promise.uid, f"not bound to node {promise.node} within {self.limits.bind:.0f} s")
+
+    def _homeless_overdue(self, uid: str, _: float) -> None:
+        """Pinned to a node whose Instaslice object went away: it can run nowhere else."""
+        if uid in self._homeless and not self.pods[uid].spec.node_name:
+            self._orders.fail(uid, f"its slices on node {pinned(self.pods[uid])} are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)
@@ -430,6 +458,12 @@ class Dispatcher:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
         return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+
+
+def _told(pod: Pod | None) -> list[str]:
+    """The slices that a pod that is past its gate was given."""
+    uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "") if pod is not None and not gated(pod) else ""
+    return uuids.split(",") if uuids else []
 
 
 def _read(pod: Pod) -> tuple[Amounts, tuple[Wanted, ...], str]:

@@ -21,7 +21,7 @@ from instaslice.api.instaslice import (
     Status,
 )
 from instaslice.api.summary import holds_slot
-from instaslice.controller.promises import Promise, Slot
+from instaslice.controller.promises import Promise, Slot, attempt
 from instaslice.controller.wants import Wanted
 from instaslice.geometry import Model
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy
@@ -65,6 +65,8 @@ class Ledger:
         self.books: dict[NodeName, Book] = {}
         self.promises: dict[str, Promise] = {}
         """By the uid of the pod; a promise that was taken back is not here, though its slots may still be in a book."""
+        self.rivals: dict[str, list[Promise]] = {}
+        """All promises that were found for a pod, of which `keep` leaves one: two leaders may have made one each."""
         self._models: dict[ModelGeometry, Model] = {}
 
     # What agents report ---------------------------------------------------------------------------------------------
@@ -132,6 +134,18 @@ class Ledger:
         if promise is not None:
             promise.become(State.DELETING, reason)
         return promise
+
+    def keep(self, uid: str, uuids: Sequence[str]) -> list[Promise]:
+        """Of several promises for one pod keep the one that it was told of by these UUIDs, or the first; the others,
+        which are taken back."""
+        rivals = self.rivals.pop(uid, [])
+        kept = next((each for each in rivals if uuids and sorted(each.uuids) == sorted(uuids)), None)
+        if kept is not None:
+            self.promises[uid] = kept
+        others = [each for each in rivals if each is not self.promises.get(uid)]
+        for each in others:
+            each.become(State.DELETING, "the pod was promised other slices too")
+        return others
 
     def restore(
         self,
@@ -240,6 +254,7 @@ class Ledger:
         book.aside = {grant: why for grant, why in book.aside.items() if grant.gpu != gpu}
 
     def _adopt(self, book: Book, spec: Spec, now: float, news: News) -> None:
+        adopted: dict[tuple[str, str], Promise] = {}
         for allocation in spec.allocations:
             slot = Slot(book.name, allocation)
             try:
@@ -254,11 +269,13 @@ class Ledger:
             if allocation.state in (State.DELETING, State.DELETED, State.FAILED):
                 slot.become(State.DELETING, allocation.reason)
                 continue
-            promise = self.promises.setdefault(uid, Promise(uid, book.name, now))
-            if promise.node != book.name:
-                slot.become(State.DELETING, "the pod was promised slices on another node")
-                continue
-            promise.slots.append(slot)
+            key = uid, attempt(allocation)
+            if key not in adopted:
+                adopted[key] = Promise(uid, book.name, now)
+                before = [self.promises[uid]] if uid in self.promises else []
+                self.rivals.setdefault(uid, before).append(adopted[key])
+            adopted[key].slots.append(slot)
+            self.promises.setdefault(uid, adopted[key])
 
     def _slices(self, book: Book, status: Status, news: News) -> None:
         strangers: dict[str, PreparedSlice] = {}

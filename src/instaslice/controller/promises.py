@@ -47,6 +47,8 @@ class Promise:
     node: NodeName
     since: float
     slots: list[Slot] = field(default_factory=list)
+    minded: bool = False
+    """Whether its CPU is counted and its deadlines are kept: not yet for one that an earlier process made."""
 
     @property
     def created(self) -> bool:
@@ -63,3 +65,8 @@ class Promise:
     def become(self, state: State, reason: str = "") -> None:
         for slot in self.slots:
             slot.become(state, reason)
+
+
+def attempt(allocation: Allocation) -> str:
+    """The try that an allocation belongs to, by its id: a pod that is promised slices anew has others."""
+    return allocation.id.rpartition("-")[0]

@@ -39,7 +39,8 @@ class Specs:
         self._known: dict[NodeName, _Known] = {}
 
     def seen(self, old: Instaslice | None, new: Instaslice | None) -> None:
-        """What the watch says. Only of objects that are new to us the spec counts; then ours does."""
+        """What the watch says. Only of objects that are new to us the spec counts; then ours does. Raises Deposed where
+        it tells of a spec that we did not write: one that we never write again would stay unknown to us."""
         thing = new or old
         assert thing is not None, "a change has two sides"
         name = NodeName(thing.metadata.name)
@@ -47,6 +48,8 @@ class Specs:
             self._known.pop(name, None)
         elif name not in self._known or self._known[name].uid != new.metadata.uid:
             self._known[name] = _Known(new.metadata.uid, new.metadata.generation, new.spec)
+        elif self._known[name].tried is None and new.metadata.generation > self._known[name].generation:
+            raise _by_another(name)
 
     async def write(self, node: NodeName) -> float | None:
         """Make the object say what the ledger says; the seconds after which to call again, where it was written just
@@ -90,5 +93,9 @@ class Specs:
         if there.metadata.uid != known.uid:
             return
         if there.metadata.generation != known.generation and there.spec != known.tried:
-            raise Deposed(f"instaslice {node}: its spec was changed by another hand; starting anew from what is there")
+            raise _by_another(node)
         known.generation, known.spec, known.tried = there.metadata.generation, there.spec, None
+
+
+def _by_another(node: NodeName) -> Deposed:
+    return Deposed(f"instaslice {node}: its spec was changed by another hand; starting anew from what is there")

@@ -86,6 +86,13 @@ class Cache(Generic[T]):
         for handler in self._handlers:
             handler(old, new)
 
+    def refresh(self, answer: T) -> None:
+        """Take in what a write of ours was answered with, before the watch tells the same. Of an object that is gone
+        by now, or is another, it is no news: the answer may be read after the watch has told of the end."""
+        here = self._objects.get(key_of(answer))
+        if here is not None and here.metadata.uid == answer.metadata.uid:
+            self.upsert(answer)
+
     def remove(self, last: T) -> None:
         """Drop one object; handlers see its last state before the deletion as we knew it. Unknown is no news."""
         key = key_of(last)

@@ -13,7 +13,7 @@ import msgspec
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import EVENTS, Event, EventSeries, ObjectReference
-from instaslice.kube.errors import KubeError, NotFound
+from instaslice.kube.errors import Forbidden, KubeError, NotFound, ServerError, TooManyRequests, Unreachable
 from instaslice.kube.lease import micro_time
 from instaslice.kube.meta import Key, Object, ObjectMeta
 from instaslice.kube.queue import Queue
@@ -26,6 +26,9 @@ T = TypeVar("T", bound=Object)
 REPEAT_SECONDS = 60.0
 MOST_REMEMBERED = 4096
 MOST_NOTE = 1024
+MOST_TRIES = 6
+RETRY_SECONDS = 2.0
+"""After the first failure, longer after each further one: an event outlasts half a minute without a server."""
 
 
 class Said(NamedTuple):
@@ -39,11 +42,12 @@ class Said(NamedTuple):
 
 
 class _Memory:
-    __slots__ = ("count", "key", "last_write", "written")
+    __slots__ = ("count", "key", "last_write", "tries", "written")
 
     def __init__(self) -> None:
         self.count = 0
         self.written = 0
+        self.tries = 0
         self.key: Key | None = None
         self.last_write = 0.0
 
@@ -103,11 +107,18 @@ class Recorder:
             if again:
                 return 0.0
             self._lose(said)
+        except (Forbidden, ServerError, TooManyRequests, Unreachable) as error:
+            # A server that was just started refuses us until it has read its roles.
+            log.warning("%s", error)
+            memory.tries += 1
+            if memory.tries < MOST_TRIES:
+                return RETRY_SECONDS * memory.tries
+            self._lose(said)
         except KubeError as error:
             log.warning("%s", error)
             self._lose(said)
         else:
-            memory.written = count
+            memory.written, memory.tries = count, 0
             memory.last_write = self._clock.monotonic()
         return None
 

@@ -29,6 +29,10 @@ SILENT_AFTER = 90.0
 """Seconds without a byte after which a watch is taken for dead. The server sends a bookmark each minute; where it does
 not, we only reconnect to a quiet watch a little too often."""
 WATCH_SECONDS = (300, 600)
+LONGEST_PAUSE = 10.0
+LIVED_SECONDS = 5.0
+"""A connection that lasted so long was a good one: the next wait is a short one again. Counting all failures of the
+last minutes, as others do, leaves us blind for up to a minute after a server that was restarted twice is back."""
 GATHER_SECONDS = 0.002
 """Between two reads of a list that streams in. The server sends each object by itself; taking many at once halves our
 CPU, and nobody sees any of them before the last is there. Changes are read as they come."""
@@ -90,7 +94,7 @@ class Reflector(Generic[T]):
         self._selector = selector
         self._silent_after = silent_after
         self._watch_list = watch_list
-        self._backoff = Backoff(clock=clock, rng=rng)
+        self._backoff = Backoff(clock=clock, rng=rng, most=LONGEST_PAUSE, forget_after=LIVED_SECONDS)
         self._what = f"watch {resource.plural} {selector.namespace}".rstrip()
         self._version: str | None = None
         """Where to resume. Opaque; None: list first."""

@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 EVERY_SECONDS = 10.0
 """Between steps: Secret volumes are swapped by a symlink, which is not always told of; a look costs nothing."""
+AGAIN_SECONDS = 0.5
+"""Between tries of the first step."""
 
 
 class Secret(Part, frozen=True):
@@ -163,6 +165,17 @@ class SecretKeeper:
         if self.state is None or self.state.leaf != state.leaf:
             _load(self.context, state.leaf)
         self.state = state
+
+
+async def begin(keeper: Keeper, clock: Clock) -> None:
+    """The first step, until it goes: an API server that has just been started is away at first, and then refuses us
+    (403) until it has read its own roles. Ending with it would only make the wait longer."""
+    while True:
+        try:
+            return await keeper.step()
+        except KubeError as error:
+            log.warning("no certificates yet, trying again: %s", error)
+            await clock.sleep(AGAIN_SECONDS)
 
 
 async def keep(keeper: Keeper, clock: Clock) -> None:

@@ -315,7 +315,7 @@ def test_a_large_pod_is_not_passed_for_ever():
 
 DEEDS = st.lists(
     st.tuples(
-        st.sampled_from(["pod", "pods", "end", "delete", "restart", "some", "break", "mend", "wait"]),
+        st.sampled_from(["pod", "pods", "end", "delete", "restart", "stop", "late", "some", "break", "mend", "wait"]),
         st.integers(0, 99),
     ),
     max_size=40,
@@ -325,7 +325,8 @@ DEEDS = st.lists(
 @settings(max_examples=150, deadline=None)
 @given(DEEDS, st.integers(0, 1000))
 def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
-    """Pods come and go, hardware refuses, the controller is started anew at any point between two deeds."""
+    """Pods come and go, hardware refuses, the controller is started anew at any point between two deeds, and
+    what one before it was about to write may still arrive."""
     world = World(seed, patience=50, create=1000)
     world.add_node("a", gpus=2)
     world.add_node("b", cpu="300m")
@@ -343,6 +344,10 @@ def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
                 world.delete_pod(alive[number % len(alive)])
             case "restart":
                 world.begin()
+            case "stop":
+                world.stop()
+            case "late":
+                world.arrive()
             case "some":
                 for _ in range(number % 10):
                     if options := world.deeds():

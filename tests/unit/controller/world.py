@@ -16,6 +16,7 @@ from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Gpu, Health, Instaslice, PreparedSlice, SliceState, Spec, State, Status
 from instaslice.controller import patches
 from instaslice.controller.dispatcher import Dispatcher, Limits
+from instaslice.controller.requests import amounts, effective
 from instaslice.controller.wants import gated
 from instaslice.geometry import States, models
 from instaslice.kube.core import Condition, Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
@@ -37,6 +38,7 @@ class World:
         self.mute = set()  # nodes whose agent does not answer
         self.numbers = count()
         self.pinned = {}
+        self.late = {}  # node → what a leader that was stopped is about to write there, and the generation it goes by
         self.begin()
 
     # Ears of the dispatcher -----------------------------------------------------------------------------------------
@@ -54,6 +56,24 @@ class World:
         for pod in self.pods.values():
             self.dispatcher.pod_changed(None, pod)
         self.dispatcher.resume()
+
+    def stop(self):
+        """The leader is stopped with its writes on the way, and another takes over."""
+        for name in self.unwritten:
+            thing, book = self.instaslices.get(name), self.dispatcher.ledger.books.get(name)
+            if thing is not None and book is not None:
+                self.late[name] = thing.metadata.generation, book.spec()
+        self.begin()
+
+    def arrive(self):
+        """What a stopped leader wrote arrives. Where the generation is still the same the server takes it, and the
+        leader of now, which sees a spec that it did not write, starts anew."""
+        late, self.late = self.late, {}
+        for name, (generation, spec) in late.items():
+            thing = self.instaslices.get(name)
+            if thing is not None and thing.metadata.generation == generation and thing.spec != spec:
+                self.instaslices[name] = _with_spec(thing, spec)
+        self.begin()
 
     def write(self, node, *, soon):
         self.unwritten.add(node)
@@ -187,7 +207,7 @@ class World:
         self.unwritten.discard(name)
         thing, book = self.instaslices.get(name), self.dispatcher.ledger.books.get(name)
         if thing is not None and book is not None and thing.spec != book.spec():
-            self.change_instaslice(msgspec.structs.replace(thing, spec=book.spec()))
+            self.change_instaslice(_with_spec(thing, book.spec()))
 
     def _do_ungate(self, uid):
         self.ungates.discard(uid)
@@ -275,11 +295,16 @@ class World:
                     assert None not in placements, f"{what} of {gpu.uuid}: {held} is not legal"
                     assert len(set(placements)) == len(placements), f"{what} of {gpu.uuid}: twice in {held}"
                     assert states.state(sorted(placements)) >= 0, f"{what} of {gpu.uuid}: {held} overlap"
-            for pod in self.pods.values():
-                if pod.spec.node_name == name and not pod.ended and not pod.metadata.deletion_timestamp:
-                    for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
-                        there = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() for s, p in at.items()}
-                        assert uuid in there, f"{pod.metadata.name} runs without its slice {uuid}"
+            there = [pod for pod in self.pods.values() if pod.spec.node_name == name and not pod.ended]
+            if name in self.nodes:
+                cpu = amounts(self.nodes[name].status.allocatable)["cpu"]
+                assert sum(effective(pod)["cpu"] for pod in there) <= cpu, f"node {name} has not that much CPU"
+            for pod in there:
+                if pod.metadata.deletion_timestamp:
+                    continue
+                for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
+                    made = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() for s, p in at.items()}
+                    assert uuid in made, f"{pod.metadata.name} runs without its slice {uuid}"
 
     def on(self, uid):
         """Where a pod runs or is to run, as the ledger has it."""
@@ -291,3 +316,8 @@ class World:
 
     def spec(self, name) -> Spec:
         return self.instaslices[name].spec
+
+
+def _with_spec(thing, spec):
+    meta = msgspec.structs.replace(thing.metadata, generation=thing.metadata.generation + 1)
+    return msgspec.structs.replace(thing, metadata=meta, spec=spec)

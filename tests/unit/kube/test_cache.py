@@ -100,3 +100,18 @@ def test_an_index_always_equals_a_scan(steps):
     for node in ["", "n1", "n2"]:
         scanned = [each for each in cache if each.spec.node_name == node]
         assert sorted(names(cache.by("node", node))) == sorted(names(scanned))
+
+
+@pytest.mark.parametrize(
+    "answer, known",
+    [
+        pytest.param(pod("a", "3"), "3", id="newer than what the watch has told"),
+        pytest.param(pod("a", "3", uid="another"), "2", id="of one that had the name before"),
+        pytest.param(pod("b", "3"), None, id="of one that is gone by now"),
+    ],
+)
+def test_what_an_answer_tells(cache, answer, known):
+    cache.upsert(pod("a", "2"))
+    cache.refresh(answer)
+    here = cache.get(key_of(answer))
+    assert (here and here.metadata.resource_version) == known

@@ -1,0 +1,105 @@
+"""A controller that was killed is started anew: what the one before was about to do is still done."""
+
+import msgspec
+import pytest
+from world import World
+
+from instaslice.api.instaslice import Instaslice, Spec, State, Status
+from instaslice.controller.errors import Deposed
+from instaslice.controller.ledger import Ledger
+from instaslice.controller.specs import Specs
+from instaslice.kube.meta import ObjectMeta
+from instaslice.placement import policies
+
+
+@pytest.fixture
+def world():
+    made = World()
+    made.add_node("a")
+    return made
+
+
+@pytest.fixture
+def unbound(monkeypatch):
+    """Nobody binds pods."""
+    monkeypatch.setattr(World, "_bindable", lambda *_: False)
+
+
+def test_cpu_that_was_promised_before_is_still_counted(unbound):
+    world = World()
+    world.add_node("a", cpu="1")
+    first = world.add_pod("1g.5gb", cpu="600m")
+    world.settle()
+    world.begin()
+    second = world.add_pod("1g.5gb", cpu="600m")
+    world.settle()
+    assert (world.on(first), world.on(second)) == ("a", None)
+    world.delete_pod(first)
+    world.settle()
+    assert world.on(second) == "a"
+
+
+def test_an_ungated_pod_that_nobody_binds_still_fails(world, unbound):
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.begin()
+    world.wait(301)
+    assert world.pods[uid].status.message == "not bound to node a within 300 s"
+    assert not world.spec("a").allocations
+
+
+def test_a_node_whose_agent_is_silent_is_still_left_alone(world):
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.add_node("b")
+    world.begin()
+    world.wait(121)
+    assert (world.running(), world.on(uid)) == ([uid], "b")
+
+
+def test_a_pod_is_told_of_the_slices_that_it_got(world):
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.begin()
+    assert uid in world.told
+
+
+def test_an_ungated_pod_fails_whose_node_went_away_meanwhile(world, unbound):
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    del world.nodes["a"], world.instaslices["a"]
+    world.begin()
+    world.wait(301)
+    assert world.pods[uid].status.phase == "Failed"
+
+
+@pytest.mark.parametrize("elsewhere", [pytest.param(True, id="on another node"), pytest.param(False, id="on the same")])
+def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(elsewhere):
+    """The one before was stopped just before it wrote its promise, and wrote it when another had served the pod."""
+    world = World()
+    world.add_node("a")
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.add_node("b")
+    (runs,) = world.spec("a").allocations
+    name = "b" if elsewhere else "a"
+    late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=4, state=State.CREATING)
+    # First in its object, which is read first.
+    thing = world.instaslices.pop(name)
+    spec = Spec(allocations=(late, *thing.spec.allocations))
+    world.instaslices = {name: msgspec.structs.replace(thing, spec=spec), **world.instaslices}
+    world.begin()
+    world.settle()
+    assert world.on(uid) == "a"
+    assert [each.id for thing in world.instaslices.values() for each in thing.spec.allocations] == [runs.id]
+
+
+def test_a_spec_that_somebody_else_wrote_ends_the_term():
+    specs = Specs(None, Ledger(policies.named("adaptive")), "controller", None)
+    thing = Instaslice(metadata=ObjectMeta(name="a", uid="1", generation=3))
+    specs.seen(None, thing)
+    specs.seen(thing, msgspec.structs.replace(thing, status=Status(observed_generation=3)))
+    later = msgspec.structs.replace(thing, metadata=ObjectMeta(name="a", uid="1", generation=4))
+    with pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
+        specs.seen(thing, later)
