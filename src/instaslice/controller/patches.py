@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from instaslice.api import names
-from instaslice.kube.client import JsonOp
+from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.core import NodeSelectorTerm, Pod
 
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -49,7 +49,7 @@ def _pin(pod: Pod, node: str) -> Iterator[JsonOp]:
     terms = _terms(pod)
     for index, term in enumerate(terms):
         path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms/{index}/matchFields"
-        yield _append(path, term.match_fields, field)
+        yield appended(path, term.match_fields, field)
     if terms:
         return
     value: dict[str, Any] = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -65,8 +65,4 @@ def _pin(pod: Pod, node: str) -> Iterator[JsonOp]:
 def _annotate(pod: Pod, name: str, value: str) -> JsonOp:
     if not pod.metadata.annotations:
         return JsonOp(op="add", path="/metadata/annotations", value={name: value})
-    return JsonOp(op="add", path=f"/metadata/annotations/{name.replace('~', '~0').replace('/', '~1')}", value=value)
-
-
-def _append(path: str, present: Sequence[object] | None, value: object) -> JsonOp:
-    return JsonOp(op="add", path=f"{path}/-" if present else path, value=value if present else [value])
+    return JsonOp(op="add", path=f"/metadata/annotations/{escaped(name)}", value=value)

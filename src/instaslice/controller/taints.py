@@ -12,7 +12,7 @@ from collections.abc import Sized
 from instaslice.api.instaslice import Instaslice
 from instaslice.api.names import MANAGED, TAINTED
 from instaslice.kube.cache import Cache
-from instaslice.kube.client import Client, JsonOp
+from instaslice.kube.client import Client, JsonOp, escaped
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NODES, Node, Taint
 from instaslice.kube.errors import NotFound
@@ -89,7 +89,7 @@ def steps_to(node: Node, *, wanted: bool) -> list[JsonOp]:
     return taken
 
 
-_MARK = TAINTED.replace("/", "~1")
+_MARK = escaped(TAINTED)
 
 
 def _added(path: str, at: str, value: object, into: Sized) -> list[JsonOp]:

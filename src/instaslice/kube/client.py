@@ -33,6 +33,16 @@ class JsonOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=
     value: Any = msgspec.UNSET
 
 
+def appended(path: str, present: Sequence[object] | None, value: object) -> JsonOp:
+    """One more entry of a list that may not be there yet."""
+    return JsonOp(op="add", path=f"{path}/-", value=value) if present else JsonOp(op="add", path=path, value=[value])
+
+
+def escaped(key: str) -> str:
+    """A key, an annotation's name say, as part of a JSON pointer."""
+    return key.replace("~", "~0").replace("/", "~1")
+
+
 class Selector(NamedTuple):
     """Which objects of a kind: all of them, or those that the server picks."""
 

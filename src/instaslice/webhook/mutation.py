@@ -11,7 +11,7 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.geometry import ProfileName, UnknownProfile
-from instaslice.kube.client import JsonOp
+from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.webhook.asks import Ask, asks_of, at_the_same_time, ours
 from instaslice.webhook.errors import Refused
 from instaslice.webhook.largest import LargestNode
@@ -110,7 +110,7 @@ def _annotate(pod: Pod, record: Record) -> Iterator[JsonOp]:
     if pod.metadata.annotations.get(names.REQUESTED) == text:
         return
     if pod.metadata.annotations:
-        yield JsonOp(op="add", path=f"/metadata/annotations/{_escaped(names.REQUESTED)}", value=text)
+        yield JsonOp(op="add", path=f"/metadata/annotations/{escaped(names.REQUESTED)}", value=text)
     else:
         yield JsonOp(op="add", path="/metadata/annotations", value={names.REQUESTED: text})
 
@@ -121,7 +121,7 @@ def _gated(pod: Pod) -> bool:
 
 def _gate(pod: Pod) -> Iterator[JsonOp]:
     if not _gated(pod):
-        yield _append("/spec/schedulingGates", pod.spec.scheduling_gates, {"name": names.GATE})
+        yield appended("/spec/schedulingGates", pod.spec.scheduling_gates, {"name": names.GATE})
 
 
 def _tolerate(pod: Pod) -> Iterator[JsonOp]:
@@ -131,7 +131,7 @@ def _tolerate(pod: Pod) -> Iterator[JsonOp]:
         for each in pod.spec.tolerations or ()
     )
     if not tolerated:
-        yield _append("/spec/tolerations", pod.spec.tolerations, TOLERATION)
+        yield appended("/spec/tolerations", pod.spec.tolerations, TOLERATION)
 
 
 def _rename(path: str, container: Container, asks: Sequence[Ask]) -> Iterator[JsonOp]:
@@ -149,18 +149,7 @@ def _rename(path: str, container: Container, asks: Sequence[Ask]) -> Iterator[Js
             yield JsonOp(op="add", path=f"{path}/resources/{field}", value={})
         for ask in asks:
             if ask.written != ask.resource and ask.written in present:
-                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{_escaped(ask.written)}")
+                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(ask.written)}")
         for name, quantity in wanted.items():
             if str(present.get(name)) != quantity:
-                yield JsonOp(op="add", path=f"{path}/resources/{field}/{_escaped(name)}", value=quantity)
-
-
-def _append(path: str, present: Sequence[object] | None, value: object) -> JsonOp:
-    if present:
-        return JsonOp(op="add", path=f"{path}/-", value=value)
-    return JsonOp(op="add", path=path, value=[value])
-
-
-def _escaped(key: str) -> str:
-    """A key as part of a JSON pointer."""
-    return key.replace("~", "~0").replace("/", "~1")
+                yield JsonOp(op="add", path=f"{path}/resources/{field}/{escaped(name)}", value=quantity)
