@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,6 +22,8 @@ log = logging.getLogger(__name__)
 VERSION: Final = "v1beta1"
 KUBELET: Final = "kubelet.sock"
 REGISTER_SECONDS: Final = 10.0
+LONGEST_SOCKET: Final = 107
+"""Bytes in the path of a Unix socket; Linux allows no more."""
 HEALTH: Final = {True: "Healthy", False: "Unhealthy"}
 
 
@@ -65,6 +68,8 @@ class Plugin:
     async def start(self) -> None:
         """Serve, then tell the kubelet. Raises grpc.aio.AioRpcError where it does not answer, OSError, RuntimeError
         where the socket cannot be had."""
+        if len(os.fsencode(self.socket)) > LONGEST_SOCKET:
+            raise OSError(f"{self.socket} is too long a path for a socket; give the kubelet's folder a shorter one")
         self.socket.unlink(missing_ok=True)  # of a process that was killed
         server = self._server = grpc.aio.server()
         answers: Mapping[services.Method[Any, Any], services.Served] = {

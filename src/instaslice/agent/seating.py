@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 SOON = 0.01
 LATER = 1.0
 """Seconds between two questions who holds an open seat: at first, and at most."""
-INIT_SECONDS = 0.5
+INIT_SECONDS = 0.1
 """After which a seat that the API names no holder for may be an init container's."""
 NOBODYS_SECONDS = 60.0
 """After which an open seat without a holder is forgotten: the kubelet was killed before it took our answer."""
