@@ -54,8 +54,8 @@ class Emulation:
         """Raises BadInput where the labels do not say it."""
         return self.fixed or Shape.of(node)
 
-    def machine(self, node: Node, say: Say) -> tuple[Driver, "RemoteControl"]:
-        """Raises what `driver` raises."""
+    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, "RemoteControl"]:
+        """Raises what `driver` raises. What ails them changes with the node's annotations, which wake us anyway."""
         driver = self.driver(node)
         return driver, RemoteControl(driver, partial(say, "BadFault", "Emulate"))
 

@@ -178,7 +178,8 @@ class Fleet:
         regarding = ObjectReference(
             api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=thing.metadata.uid
         )
-        driver, control = self._machines.machine(node, partial(self._warn, regarding))
+        changed = partial(self._queue.add, name)
+        driver, control = self._machines.machine(node, partial(self._warn, regarding), changed)
         # Before the agent reads it: a boot that was asked for while nobody was there has happened.
         control.obey(node)
         around = Surroundings(
@@ -187,7 +188,7 @@ class Fleet:
             clock=self._clock,
             habits=self._habits,
             spawn=self._spawn,
-            changed=partial(self._queue.add, name),
+            changed=changed,
             failed=partial(self._failed, regarding),
         )
         agent = NodeAgent(around, thing.status)

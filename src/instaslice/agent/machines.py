@@ -4,6 +4,7 @@ from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Protocol
 
+from instaslice.agent.watched import WatchedDriver
 from instaslice.drivers import Driver
 from instaslice.drivers.nvml.driver import NvmlDriver
 from instaslice.kube.core import Node
@@ -25,8 +26,9 @@ class Machines(Protocol):
         """A node of another shape is another machine. Raises BadInput."""
         ...
 
-    def machine(self, node: Node, say: Say) -> tuple[Driver, Control]:
-        """Raises InstasliceError where the node has none that could be used."""
+    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, Control]:
+        """Raises InstasliceError where the node has none that could be used. `changed` is called, in the event loop,
+        when their health has changed by itself."""
         ...
 
     def forget(self, node: Node) -> None:
@@ -35,21 +37,21 @@ class Machines(Protocol):
 
 
 class Hardware:
-    """The GPUs that are in this machine, through NVIDIA's library."""
+    """The GPUs that are in this machine when the agent starts, through NVIDIA's library."""
 
     def __init__(self, gpus: tuple[str, ...] = (), *, enable_mig: bool = False, proc: Path = Path("/proc")) -> None:
-        """Raises DriverError where the library cannot be opened."""
+        """Blocks while the GPUs are looked for. Raises DriverError where the library cannot be opened."""
         self.driver = NvmlDriver(gpus, enable_mig=enable_mig, proc=proc)
+        self._watched = WatchedDriver(self.driver)
 
     def shape(self, node: Node) -> Hashable:
-        # Asked at every turn, and no driver is asked from an event loop: what is found at the start stays.
         return "hardware"
 
-    def machine(self, node: Node, say: Say) -> tuple[Driver, Control]:
-        self.driver.discover()
+    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, Control]:
         for gpu, why in self.driver.left_alone.items():
             say("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
-        return self.driver, _Nobody()
+        self._watched.watch(changed)
+        return self._watched, _Nobody()
 
     def forget(self, node: Node) -> None:
         """Hardware stays."""
