@@ -4,11 +4,13 @@ import asyncio
 import logging
 import random
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
 from instaslice.agent.emulation import Emulation, Shape
+from instaslice.agent.files import alone
 from instaslice.agent.fleet import Fleet
 from instaslice.agent.machines import Hardware, Machines
 from instaslice.agent.seating import Places, Seating
@@ -172,7 +174,9 @@ def command(
             )
             await _until_asked(fleet)
 
-    asyncio.run(run())
+    # In a rolling update the next agent of a node may start before the last one has ended.
+    with alone(state_dir) if node and state_dir else nullcontext():
+        asyncio.run(run())
 
 
 async def _until_asked(fleet: Fleet) -> None:
