@@ -92,6 +92,8 @@ class Seating:
         self._tasks: asyncio.TaskGroup | None = None
         self._offered = asyncio.Event()
         self._news = asyncio.Event()
+        self._held: set[Seat] = set()
+        """By the kubelet's last word."""
         self._opened: dict[Seat, float] = {}
         self._rounds: dict[Seat, int] = {}
         """How often each seat was handed out by this process: an answer older than that tells nothing of it."""
@@ -128,7 +130,7 @@ class Seating:
         """Hand out seats to a container that is not known yet. Raises NoSlice."""
         for profile in {profile_of(each) for each in asked}:
             count = sum(profile_of(each) == profile for each in asked)
-            free = self._book.free(profile, self._wanted, asked)
+            free = self._book.free(profile, self._wanted, self._held - set(asked))
             if count > free:
                 raise NoSlice(
                     f"{count} slice{'s' if count > 1 else ''} {profile} asked for and {free} there that no pod holds; "
@@ -187,6 +189,7 @@ class Seating:
             return bool(self._book.opened())
         now = self._clock.monotonic()
         self._remember(holders, now)
+        self._held = set(holders)
         # Handed out again while we asked: the answer may name the holder before.
         fresh = {each for each, count in self._rounds.items() if rounds.get(each, 0) != count}
         known = {each: who for each, who in holders.items() if each not in fresh}

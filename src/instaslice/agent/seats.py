@@ -61,11 +61,14 @@ class SeatBook:
     def __init__(self, seats: Mapping[Seat, Hold | None] | None = None) -> None:
         self.seats: dict[Seat, Hold | None] = dict(seats or {})
 
-    def free(self, profile: str, wanted: Iterable[Allocation], asked: Iterable[Seat]) -> int:
-        """How many slices of a profile nobody holds, `asked` counted as given back."""
-        again = set(asked)
-        held = {hold for each, hold in self.seats.items() if hold is not None and each not in again}
-        return sum(told.profile == profile and Hold.of(told) not in held for told in wanted)
+    def free(self, profile: str, wanted: Iterable[Allocation], held: Iterable[Seat]) -> int:
+        """How many slices of a profile are behind none of the seats `held`.
+
+        A seat that is bound and that nobody holds does not count: a kubelet that lost its own book gives the container
+        another one.
+        """
+        taken = {self.seats.get(each) for each in held}
+        return sum(told.profile == profile and Hold.of(told) not in taken for told in wanted)
 
     def open(self, asked: Iterable[Seat]) -> None:
         """The kubelet gives these to a container: whoever had them before has ended."""
@@ -87,6 +90,9 @@ class SeatBook:
                 del self.seats[each]
         taken = {hold for each, hold in self.seats.items() if hold is not None and each in holders}
         waiting = sorted((each for each in holders if self.seats.get(each) is None), key=_order)
+        # What no seat was bound to comes first: a pod may have the name of one whose promise is still to be taken back.
+        bound = {hold for hold in self.seats.values() if hold is not None}
+        wanted = sorted(wanted, key=lambda told: Hold.of(told) in bound)
         # A slice stands under the container that uses it first; an init container may share it with its successors.
         for exact in (True, False):
             for each in waiting:

@@ -62,7 +62,7 @@ class Nvidia:
             )
         major = self._major()
         caps: list[Mapping[str, Any]] = [
-            {"path": f"/dev/nvidia-caps/nvidia-cap{n}", "type": "c", "major": major, "minor": n, "permissions": "r"}
+            {"path": f"/dev/nvidia-caps/nvidia-cap{n}", "type": "c", "major": major, "minor": n, "fileMode": 0o444}
             for n in minors
         ]
         # Found under our `dev`, which may be the host's mounted elsewhere; the runtime sees the host's own.

@@ -76,15 +76,29 @@ def test_a_pod_made_again_under_the_same_name_does_not_get_the_seat_of_the_first
     assert book.seats == {"1g.5gb-0": Hold.of(A), "1g.5gb-1": Hold.of(again)}
 
 
+def test_a_pod_made_again_gets_its_own_though_the_promise_to_the_first_still_stands():
+    again = msgspec.structs.replace(A, pod=PodRef(namespace="team", name="a", uid="another"), start=5)
+    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A), Seat("1g.5gb-1"): None})
+    book.bind({Seat("1g.5gb-1"): by("a")}, [A, again])
+    assert book.seats == {"1g.5gb-0": Hold.of(A), "1g.5gb-1": Hold.of(again)}
+
+
+def test_a_kubelet_that_lost_its_own_book_may_give_a_container_another_seat():
+    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
+    book.open([Seat("1g.5gb-4")])
+    book.bind({Seat("1g.5gb-4"): by("a")}, [A, B])
+    assert book.seats == {"1g.5gb-4": Hold.of(A)}
+
+
 def test_a_promise_that_was_written_anew_for_a_running_pod_is_the_same_hold():
     book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
     assert not book.bind({Seat("1g.5gb-0"): by("a")}, [msgspec.structs.replace(A, id="restored")])
 
 
-def test_what_is_free_counts_a_seat_that_is_handed_out_again():
+def test_a_slice_behind_a_seat_that_nobody_holds_is_free():
     book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    assert book.free("1g.5gb", [A, B], []) == 1
-    assert book.free("1g.5gb", [A, B], [Seat("1g.5gb-0")]) == 2
+    assert book.free("1g.5gb", [A, B], [Seat("1g.5gb-0")]) == 1
+    assert book.free("1g.5gb", [A, B], []) == 2
     assert book.free("2g.10gb", [A, B], []) == 0
 
 
@@ -128,7 +142,7 @@ class Kubelet(RuleBasedStateMachine):
             pod = data.draw(st.sampled_from(waiting))
             needs = len(self.wanted[pod])
             seats = data.draw(st.permutations(free))[:needs]
-            assert self.book.free("1g.5gb", self.every, seats) >= needs
+            assert self.book.free("1g.5gb", self.every, set(self.holders) - set(seats)) >= needs
             self.book.open(seats)
             self.seated[pod] = seats
 
