@@ -10,8 +10,9 @@ from held import SHOW, container, phase, printed, promised, running, sample, ser
 from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet.services import ALLOCATABLE, GET_POD, LIST_PODS
 from instaslice.api import names
+from instaslice.api.instaslice import INSTASLICES
 from instaslice.controller.doctor import Invariant
-from instaslice.kube.core import NAMESPACES, NODES, PODS, Bare
+from instaslice.kube.core import EVENTS, NAMESPACES, NODES, PODS, Bare
 from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
@@ -136,7 +137,24 @@ async def test_a_container_that_is_started_again_keeps_its_slice_without_any_age
     await serves(client)
 
 
-async def test_a_pod_whose_slice_cannot_be_made_is_told_why_and_runs_when_it_can(client, namespace):
+async def test_a_pod_whose_slice_the_hardware_refuses_gets_another_and_the_node_says_why(client, namespace):
+    await client.merge(NODES, Key("", realnode.NAME), {"metadata": {"annotations": {names.FAULT: "0 refuse 2"}}})
+    try:
+        await client.create(PODS, sample(namespace, "refused"))
+        assert (await phase(client, namespace, "refused", "Succeeded", "Failed")).status.phase == "Succeeded"
+
+        async def said():
+            events = await client.list(EVENTS)
+            return any(
+                each.regarding.kind == INSTASLICES.kind and "does not fit beside" in each.note for each in events
+            )
+
+        await until(said, "an Event on the object of the node")
+    finally:
+        await client.merge(NODES, Key("", realnode.NAME), {"metadata": {"annotations": {names.FAULT: None}}})
+
+
+async def test_a_pod_waits_for_a_gpu_that_is_not_well_is_told_so_and_runs_when_it_is(client, namespace):
     await client.merge(NODES, Key("", realnode.NAME), {"metadata": {"annotations": {names.FAULT: "0 lost Xid 79"}}})
     try:
         await client.create(PODS, sample(namespace, "waits"))
