@@ -17,7 +17,7 @@ from instaslice.agent import report
 from instaslice.agent.machines import Control, Machines
 from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
-from instaslice.agent.seating import Machine, Seating
+from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
 from instaslice.api.writing import UNTRACKED, gathering
@@ -241,7 +241,7 @@ class Fleet:
         if self._seating is not None:
             agent = played.agent
             gpus = [
-                Machine(uuid, model, ill) for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
+                NodeGpu(uuid, model, ill) for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
             ]
             self._seating.settle(thing.spec.allocations, agent.slices, gpus)
 

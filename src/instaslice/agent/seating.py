@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import grpc.aio
 import msgspec
@@ -19,6 +18,7 @@ from instaslice.agent import cdi, holdings, registration, resources
 from instaslice.agent.cdi import Edits
 from instaslice.agent.decision import WANTED
 from instaslice.agent.files import write_whole
+from instaslice.agent.places import Places
 from instaslice.agent.plugin import Devices, NoSlice, Plugin
 from instaslice.agent.seats import Hold, Holder, Seat, SeatBook, profile_of, seat, unwell
 from instaslice.agent.wiring import Wiring
@@ -45,28 +45,7 @@ GLANCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where things are on the node."""
-
-    kubelet: Path = Path("/var/lib/kubelet")
-    cdi: Path = Path("/var/run/cdi")
-    state: Path = Path("/var/lib/instaslice")
-
-    @property
-    def plugins(self) -> Path:
-        return self.kubelet / "device-plugins"
-
-    @property
-    def pods(self) -> Path:
-        return self.kubelet / "pod-resources" / "kubelet.sock"
-
-    @property
-    def book(self) -> Path:
-        return self.state / "seats.json"
-
-
-@dataclass(frozen=True)
-class Machine:
+class NodeGpu:
     """A GPU of the node, and why it is not well; empty when it is."""
 
     uuid: str
@@ -85,9 +64,9 @@ class Seating:
         self._clock = clock
         self._warn: Callable[[str], None] = log.warning
         self._folder = cdi.Folder(places.cdi)
-        self._book = SeatBook(_read(places.book))
+        self._book = SeatBook(_read(places))
         self._made: dict[Hold, tuple[Allocation, Slice]] = {}
-        self._machines: tuple[Machine, ...] = ()
+        self._gpus: tuple[NodeGpu, ...] = ()
         self._plugins: dict[str, Plugin] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._offered = asyncio.Event()
@@ -104,7 +83,7 @@ class Seating:
     # What the node tells it -----------------------------------------------------------------------------------------
 
     def settle(
-        self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], machines: Sequence[Machine]
+        self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], gpus: Sequence[NodeGpu]
     ) -> None:
         """What is promised, what is there and which GPUs are well. What is no longer promised loses its file at once:
         call it before a slice is destroyed, too."""
@@ -114,9 +93,9 @@ class Seating:
             held = _slice(there.get(told.id))
             if told.state in WANTED and held is not None:
                 made[Hold.of(told)] = (told, held)
-        if (made, tuple(machines)) == (self._made, self._machines):
+        if (made, tuple(gpus)) == (self._made, self._gpus):
             return
-        self._made, self._machines = made, tuple(machines)
+        self._made, self._gpus = made, tuple(gpus)
         for each in self._folder.seats():
             hold = self._book.seats.get(each)
             if hold is None or hold not in made:
@@ -291,9 +270,9 @@ class Seating:
         return cdi.specification(each, Edits(env, edits.nodes, edits.mounts, edits.hooks), notes)
 
     def _show(self) -> None:
-        total = resources.total(machine.model for machine in self._machines)
-        ill = resources.total(machine.model for machine in self._machines if machine.ill)
-        sick = {machine.uuid for machine in self._machines if machine.ill}
+        total = resources.total(gpu.model for gpu in self._gpus)
+        ill = resources.total(gpu.model for gpu in self._gpus if gpu.ill)
+        sick = {gpu.uuid for gpu in self._gpus if gpu.ill}
         if total.keys() != self._plugins.keys():
             self._offered.set()
         for gone in self._plugins.keys() - total.keys():
@@ -322,13 +301,13 @@ def _nothing(_asked: Sequence[Seat]) -> list[str]:
     return []
 
 
-def _read(book: Path) -> dict[Seat, Hold | None]:
+def _read(places: Places) -> dict[Seat, Hold | None]:
     try:
-        told = msgspec.json.decode(book.read_bytes(), type=dict[str, Hold | None])
+        told = msgspec.json.decode(places.book.read_bytes(), type=dict[str, Hold | None])
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as error:
-        raise InstasliceError(f"{book} is no book of seats ({error}); remove it: it is made anew") from None
+        raise InstasliceError(f"{places.book} is no book of seats ({error}); remove it: it is made anew") from None
     return {Seat(each): hold for each, hold in told.items()}
 
 

@@ -13,7 +13,8 @@ from instaslice.agent.emulation import Emulation, Shape
 from instaslice.agent.files import alone
 from instaslice.agent.fleet import Fleet
 from instaslice.agent.machines import Hardware, Machines
-from instaslice.agent.seating import Places, Seating
+from instaslice.agent.places import Places
+from instaslice.agent.seating import Seating
 from instaslice.agent.wiring import Emulated, Nvidia, Wiring
 from instaslice.agent.worker import Habits
 from instaslice.api import names

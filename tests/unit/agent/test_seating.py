@@ -15,12 +15,13 @@ from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet import services
-from instaslice.agent.seating import Machine, Places, Seating
+from instaslice.agent.places import Places
+from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.wiring import Emulated
 from instaslice.api.instaslice import PreparedSlice, SliceState, State
 from instaslice.drivers.lanes import Lanes
 
-WELL = [Machine("GPU-0", A100, "")]
+WELL = [NodeGpu("GPU-0", A100, "")]
 RESOURCE = "gpu.das.com/mig-1g.5gb"
 
 
@@ -93,13 +94,13 @@ async def serve(kubelet):
     """Starts an agent's side and, called again, kills it and starts it anew."""
     tasks = []
 
-    async def start(*allocations, machines=WELL):
+    async def start(*allocations, gpus=WELL):
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
         seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
-        settle(seating, *allocations, machines=machines)
+        settle(seating, *allocations, gpus=gpus)
         tasks.append(asyncio.create_task(seating.run(lambda _note: None)))
         await until(lambda: len(kubelet.registered) == 8)
         return seating
@@ -110,7 +111,7 @@ async def serve(kubelet):
         await asyncio.wait([task])
 
 
-def settle(seating, *allocations, machines=WELL):
+def settle(seating, *allocations, gpus=WELL):
     made = [
         PreparedSlice(
             id=told.id,
@@ -125,7 +126,7 @@ def settle(seating, *allocations, machines=WELL):
         )
         for told in allocations
     ]
-    seating.settle(allocations, made, machines)
+    seating.settle(allocations, made, gpus)
 
 
 def given(kubelet):
@@ -203,6 +204,6 @@ async def test_every_listener_hears_the_full_list_and_who_is_ill(kubelet, serve)
         for stream in streams:
             first = await anext(stream)
             assert [(each.ID, each.health) for each in first.devices] == [(f"1g.5gb-{n}", "Healthy") for n in range(7)]
-        settle(seating, A, machines=[Machine("GPU-0", A100, "Xid 79")])
+        settle(seating, A, gpus=[NodeGpu("GPU-0", A100, "Xid 79")])
         for stream in streams:
             assert {each.health for each in (await anext(stream)).devices} == {"Unhealthy"}
