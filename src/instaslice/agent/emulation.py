@@ -7,11 +7,14 @@ annotations what ails them and when the machine was started.
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from instaslice.agent import faults
+from instaslice.agent.machines import Say
 from instaslice.api import names
+from instaslice.drivers import Driver
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.latencies import INSTANT, Latencies
 from instaslice.errors import BadInput
@@ -44,10 +47,21 @@ class Emulation:
 
     folder: Path | None = None
     latencies: Latencies = INSTANT
+    fixed: Shape | None = None
+    """What every node has, whatever its labels say."""
+
+    def shape(self, node: Node) -> Shape:
+        """Raises BadInput where the labels do not say it."""
+        return self.fixed or Shape.of(node)
+
+    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, "RemoteControl"]:
+        """Raises what `driver` raises. What ails them changes with the node's annotations, which wake us anyway."""
+        driver = self.driver(node)
+        return driver, RemoteControl(driver, partial(say, "BadFault", "Emulate"))
 
     def driver(self, node: Node) -> EmulatedDriver:
         """Raises BadInput, UnknownModel, Unsupported, or DriverError where the file is not ours."""
-        shape = Shape.of(node)
+        shape = self.shape(node)
         model = models.named(shape.model)
         file = self.file(node)
         return EmulatedDriver(node.metadata.name, [model] * shape.gpus, file=file, latencies=self.latencies)

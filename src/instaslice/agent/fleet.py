@@ -7,16 +7,17 @@ has gathered meanwhile. An idle node costs nothing but a glance each minute.
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from instaslice.agent import report
-from instaslice.agent.emulation import Emulation, RemoteControl, Shape
+from instaslice.agent.machines import Control, Machines
 from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
+from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
 from instaslice.api.writing import AT_ONCE, UNTRACKED, gathering
@@ -49,11 +50,12 @@ class Played:
     """A node that we play, and the last that we wrote of it; None where that is not known."""
 
     node: Node
-    shape: Shape
+    shape: Hashable
     agent: NodeAgent
-    control: RemoteControl
+    control: Control
     advertised: dict[str, str]
     object: str
+    regarding: ObjectReference
     written: Status | None
     wrote: float
     free_at: float
@@ -62,21 +64,24 @@ class Played:
 
 
 class Fleet:
-    """Plays all emulated nodes that a selector finds, as they come and go."""
+    """Serves all nodes that a selector finds, as they come and go. With `seating` it is the one node that we are on:
+    its kubelet learns what there is from device plugins, where of others the node's status is written."""
 
     def __init__(
         self,
         client: Client,
-        emulation: Emulation,
+        machines: Machines,
         *,
-        selector: str,
+        selector: Selector,
         clock: Clock,
         rng: random.Random,
         habits: Habits | None = None,
         lanes: Lanes | None = None,
+        seating: Seating | None = None,
     ) -> None:
         self._client = client
-        self._emulation = emulation
+        self._machines = machines
+        self._seating = seating
         self._clock = clock
         self._rng = rng
         self._habits = habits or Habits()
@@ -88,10 +93,11 @@ class Fleet:
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
         self._objects: Cache[Instaslice] = Cache()
-        chosen = Selector(labels=selector)
+        # An object has the name of its node, and none of its labels.
+        named = Selector(fields=selector.fields)
         self._reflectors = (
-            Reflector(client, NODES, self._nodes, clock=clock, rng=rng, selector=chosen),
-            Reflector(client, INSTASLICES, self._objects, clock=clock, rng=rng),
+            Reflector(client, NODES, self._nodes, clock=clock, rng=rng, selector=selector),
+            Reflector(client, INSTASLICES, self._objects, clock=clock, rng=rng, selector=named),
         )
 
     async def run(self) -> None:
@@ -106,7 +112,9 @@ class Fleet:
             freeze_heap()
             self._nodes.on_change(self._node_changed)
             self._objects.on_change(self._object_changed)
-            log.info("playing %d nodes", len(self._nodes))
+            log.info("serving %d nodes", len(self._nodes))
+            if self._seating is not None:
+                tasks.create_task(self._seating.run(self._unseated))
             await self._queue.work(self._attend, workers=WORKERS)
 
     # What wakes a node ----------------------------------------------------------------------------------------------
@@ -149,7 +157,10 @@ class Fleet:
         played.control.obey(node)
         self._glance(played, thing)
         played.agent.take(thing)
+        # Before too: a slice that goes is taken from its container first.
+        self._seat(played, thing)
         played.agent.advance()
+        self._seat(played, thing)
         waits = [await self._report(played, node, thing), played.agent.again()]
         await self._advertise(node, played)
         waits.append(max(0.0, played.glanced + GLANCE_SECONDS - self._clock.monotonic()))
@@ -157,7 +168,7 @@ class Fleet:
 
     def _play(self, node: Node, thing: Instaslice) -> Played:
         """The agent of the node; a new one where its machine, its shape or its object is another."""
-        name, shape = node.metadata.name, Shape.of(node)
+        name, shape = node.metadata.name, self._machines.shape(node)
         played = self._played.get(name)
         if played is not None:
             if (played.node.metadata.uid, played.shape, played.object) == (
@@ -167,11 +178,11 @@ class Fleet:
             ):
                 return played
             self._stop(name)
-        driver = self._emulation.driver(node)
         regarding = ObjectReference(
             api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=thing.metadata.uid
         )
-        control = RemoteControl(driver, partial(self._warn, regarding, "BadFault", "Emulate"))
+        changed = partial(self._queue.add, name)
+        driver, control = self._machines.machine(node, partial(self._warn, regarding), changed)
         # Before the agent reads it: a boot that was asked for while nobody was there has happened.
         control.obey(node)
         around = Surroundings(
@@ -180,7 +191,7 @@ class Fleet:
             clock=self._clock,
             habits=self._habits,
             spawn=self._spawn,
-            changed=partial(self._queue.add, name),
+            changed=changed,
             failed=partial(self._failed, regarding),
         )
         agent = NodeAgent(around, thing.status)
@@ -191,6 +202,7 @@ class Fleet:
             control=control,
             advertised=advertised(agent.models),
             object=thing.metadata.uid,
+            regarding=regarding,
             written=None if thing.status == NOTHING_REPORTED else thing.status,
             wrote=0.0,
             free_at=0.0,
@@ -231,7 +243,17 @@ class Fleet:
             async with self._writing:
                 await self._client.patch(INSTASLICES, key, ops, manager=MANAGER, subresource="status")
 
+    def _seat(self, played: Played, thing: Instaslice) -> None:
+        if self._seating is not None:
+            agent = played.agent
+            gpus = [
+                NodeGpu(uuid, model, ill) for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
+            ]
+            self._seating.settle(thing.spec.allocations, agent.slices, gpus)
+
     async def _advertise(self, node: Node, played: Played) -> None:
+        if self._seating is not None:
+            return
         change = correction(node.status, played.advertised)
         if change:
             with suppress(NotFound):
@@ -265,7 +287,7 @@ class Fleet:
 
     def _leave(self, name: str) -> None:
         if played := self._stop(name):
-            self._emulation.forget(played.node)
+            self._machines.forget(played.node)
 
     def _stop(self, name: str) -> Played | None:
         played = self._played.pop(name, None)
@@ -278,6 +300,10 @@ class Fleet:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         assert self._tasks is not None
         return self._tasks.create_task(work)
+
+    def _unseated(self, note: str) -> None:
+        for played in self._played.values():
+            self._warn(played.regarding, "NoSlice", "Allocate", note)
 
     def _failed(self, regarding: ObjectReference, slice_: PreparedSlice) -> None:
         self._warn(regarding, "SliceFailed", "Create", f"{slice_.profile} at {slice_.start}: {slice_.reason}")

@@ -93,19 +93,28 @@ class NodeAgent:
         for worker in self._workers.values():
             worker.end()
 
+    @property
+    def slices(self) -> tuple[PreparedSlice, ...]:
+        """What there is to say of every slice now."""
+        return (*self._homeless, *(each for worker in self._workers.values() for each in worker.reports))
+
+    @property
+    def ills(self) -> dict[str, str]:
+        """Each GPU, in order, and why it is not well; empty words when it is."""
+        return {uuid: worker.ill for uuid, worker in self._workers.items()}
+
     def status(self, capacity: NodeCapacity | None) -> Status:
         """What is, as far as it is known; `capacity` is what pods may use of the node."""
         generation = self._spec[1] if self._spec else 0
         now = self._around.clock.now()
         self._conditions = (_ready(self._conditions, Truth.TRUE, "Serving", "", now),)
-        slices = (*self._homeless, *(each for worker in self._workers.values() for each in worker.reports))
         status = Status(
             observed_generation=generation,
             boot_id=self._boot,
             node=capacity,
             models=self._geometries,
             gpus=tuple(map(_gpu, self._workers.values())),
-            slices=slices,
+            slices=self.slices,
             conditions=self._conditions,
         )
         return msgspec.structs.replace(status, summary=summary(status))

@@ -14,11 +14,16 @@ from instaslice.kube.core import NodeStatus
 
 def advertised(gpus: Iterable[Model]) -> dict[str, str]:
     """Resource name → quantity, for the GPUs of one node."""
-    total: Counter[str] = Counter()
+    return {resource: str(quantity) for resource, quantity in total(gpus).items()}
+
+
+def total(gpus: Iterable[Model]) -> dict[str, int]:
+    """Resource name → how many of it these GPUs could hold at most."""
+    found: Counter[str] = Counter()
     for model, count in Counter(map(States.of, gpus)).items():
         for resource, most in _most(model).items():
-            total[resource] += most * count
-    return {resource: str(quantity) for resource, quantity in total.items()}
+            found[resource] += most * count
+    return dict(found)
 
 
 def correction(status: NodeStatus, wanted: Mapping[str, str]) -> dict[str, Any]:

@@ -4,24 +4,33 @@ import asyncio
 import logging
 import random
 import signal
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
-from instaslice.agent.emulation import Emulation
+from instaslice.agent.emulation import Emulation, Shape
+from instaslice.agent.files import alone
 from instaslice.agent.fleet import Fleet
+from instaslice.agent.machines import Hardware, Machines
+from instaslice.agent.places import Places
+from instaslice.agent.seating import Seating
+from instaslice.agent.wiring import Emulated, Nvidia, Wiring
 from instaslice.agent.worker import Habits
 from instaslice.api import names
 from instaslice.drivers.lanes import Lanes
 from instaslice.drivers.latencies import H200, INSTANT
 from instaslice.kube.cache import freeze_heap
-from instaslice.kube.client import Client
+from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 
 LATENCIES = {"none": INSTANT, "h200": H200}
+CTK_SPECS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
 
 EXAMPLES = """\b
 Examples:
+  instaslice agent --node $(hostname)                   the node that this machine is, with its GPUs
+  instaslice agent --node $(hostname) --gpus 0,1 --enable-mig    two of them, MIG mode switched on
   instaslice agent --emulated --state-dir /tmp/gpus     play every node that has the label
   instaslice agent --emulated --latency h200            as slow as real GPUs
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
@@ -29,7 +38,46 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
+@click.option("--node", metavar="NAME", help="The node that we are on; its kubelet hands out its slices.")
+@click.option("--gpus", default="", metavar="LIST", help="With --node: only these, by index, UUID or model.")
+@click.option("--enable-mig", is_flag=True, help="With --node: switch MIG mode on where it is off.")
+@click.option(
+    "--kubelet-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Places.kubelet,
+    show_default=True,
+    help="With --node: the kubelet's folder.",
+)
+@click.option(
+    "--cdi-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Places.cdi,
+    show_default=True,
+    help="With --node: where the runtime looks for devices; best one that is empty after a boot.",
+)
+@click.option(
+    "--dev",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/dev"),
+    show_default=True,
+    help="With --node: where the host's /dev is.",
+)
+@click.option(
+    "--proc",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("/proc"),
+    show_default=True,
+    help="With --node: where the host's /proc is.",
+)
+@click.option(
+    "--driver-spec",
+    type=click.Path(path_type=Path, dir_okay=False),
+    multiple=True,
+    help="With --node: what `nvidia-ctk cdi generate` wrote.  [default: " + ", ".join(map(str, CTK_SPECS)) + "]",
+)
 @click.option("--emulated", is_flag=True, help="Play the GPUs of nodes that have none.")
+@click.option("--model", help="With --node --emulated: what GPUs to play.  [default: by the node's labels]")
+@click.option("--count", type=click.IntRange(1, 64), default=1, help="With --model: how many.  [default: 1]")
 @click.option(
     "--nodes",
     default=names.EMULATED,
@@ -41,7 +89,8 @@ Examples:
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="With --emulated: where slices are remembered when this process is killed.  [default: nowhere]",
+    help="Where is remembered what outlives this process: who holds which slice, and emulated slices.  "
+    f"[default: {Places.state} with --node, otherwise nowhere]",
 )
 @click.option(
     "--latency",
@@ -68,7 +117,17 @@ Examples:
 @click.option("--rate", type=click.FloatRange(1), default=1000.0, show_default=True, help="Requests a second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
+    node: str | None,
+    gpus: str,
+    enable_mig: bool,
+    kubelet_dir: Path,
+    cdi_dir: Path,
+    dev: Path,
+    proc: Path,
+    driver_spec: tuple[Path, ...],
     emulated: bool,
+    model: str | None,
+    count: int,
     nodes: str,
     state_dir: Path | None,
     latency: str,
@@ -80,25 +139,45 @@ def command(
 ) -> None:
     """Make the slices that pods were promised, destroy those that they leave, and report what is."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
-    if not emulated:
-        raise click.UsageError("only emulated GPUs can be served so far: give --emulated")
-    clock = SystemClock()
+    if not node and not emulated:
+        raise click.UsageError("say which node this is (--node NAME), or play emulated ones (--emulated)")
+    clock, lanes = SystemClock(), Lanes(deadline)
+    if node:
+        state_dir = state_dir or Places.state
+    machines: Machines
+    wiring: Wiring
+    if emulated:
+        shape = Shape(model, count) if model else None
+        machines, wiring = Emulation(state_dir, LATENCIES[latency], shape), Emulated()
+    else:
+        chosen = tuple(each.strip() for each in gpus.split(",") if each.strip())
+        machines = hardware = Hardware(chosen, enable_mig=enable_mig, proc=proc)
+        driver = hardware.driver
+        specs = driver_spec or CTK_SPECS
+        wiring = Nvidia(driver.minor, driver.capabilities, dev=dev, proc=proc, specs=specs)
 
     async def run() -> None:
         freeze_heap()
+        seating = None
+        if node and state_dir:
+            places = Places(kubelet_dir, cdi_dir, state_dir)
+            seating = Seating(places, wiring, lanes=lanes, clock=clock)
         async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(2 * rate)) as client:
             fleet = Fleet(
                 client,
-                Emulation(state_dir, LATENCIES[latency]),
-                selector=nodes,
+                machines,
+                selector=Selector(fields=f"metadata.name={node}") if node else Selector(labels=nodes),
                 clock=clock,
                 rng=random.Random(),
                 habits=Habits(grace, keep_foreign),
-                lanes=Lanes(deadline),
+                lanes=lanes,
+                seating=seating,
             )
             await _until_asked(fleet)
 
-    asyncio.run(run())
+    # In a rolling update the next agent of a node may start before the last one has ended.
+    with alone(state_dir) if node and state_dir else nullcontext():
+        asyncio.run(run())
 
 
 async def _until_asked(fleet: Fleet) -> None:

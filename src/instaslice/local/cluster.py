@@ -202,6 +202,8 @@ class Cluster:
                 await ours.install(objects)
             if spec.real_node:
                 say("starting a real node")
+                if not spec.bare:
+                    await objects.gpus(realnode.NAME, spec.gpus, models.named(spec.model))
                 await asyncio.to_thread(self.real_node().start, self.processes)
             await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
             expected = [nodes.name(index) for index in range(spec.nodes)]
@@ -213,11 +215,13 @@ class Cluster:
                 say("starting Kueue")
                 await kueue.install(objects, self.plane(), self.processes)
             if not spec.bare:
-                for name in ours.commands():
+                for name in (*ours.commands(), *([realnode.AGENT] if spec.real_node else [])):
                     await ours.ready(name, objects)
 
     def operator(self) -> Operator:
-        return Operator(self.plane(), self.processes, self.record().spec.latency)
+        spec = self.record().spec
+        real = realnode.NAME if spec.real_node else ""
+        return Operator(self.plane(), self.processes, spec.latency, real)
 
     def plane(self) -> Plane:
         record = self.record()
@@ -230,7 +234,10 @@ class Cluster:
                 f"cluster {self.name!r} has no real node; `instaslice up {self.name} --real-node` adds one"
             )
         programs = {name: Path(record.programs[name]) for name in binaries.NODE}
-        return realnode.RealNode(self.layout, record.network, programs, record.ports["kubelet"], self.plane().server)
+        agent = () if record.spec.bare else tuple(self.operator().node_agent(realnode.cdi(self.layout)))
+        return realnode.RealNode(
+            self.layout, record.network, programs, record.ports["kubelet"], self.plane().server, agent
+        )
 
     # One component, for tests that break things -------------------------------------------------------------------
 
@@ -239,7 +246,7 @@ class Cluster:
 
     def start(self, component: str) -> None:
         """Start one component again and wait until it is ready."""
-        if component in (realnode.HOLDER, "containerd", "kubelet"):
+        if component in (realnode.HOLDER, "containerd", "kubelet", realnode.AGENT):
             self.real_node().start(self.processes)
             return
         if component in operator.ROLES:

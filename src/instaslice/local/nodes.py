@@ -14,6 +14,8 @@ CPU = 64
 MEMORY = "512Gi"
 STORAGE = "1Ti"
 PODS = 250
+PLAYED = f"{names.EMULATED},type=kwok"
+"""Selects the nodes that are emulated as a whole, and not those with a real kubelet and emulated GPUs."""
 
 
 def name(index: int) -> str:
@@ -29,14 +31,10 @@ def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, 
             "name": own,
             "labels": {
                 "type": "kwok",
-                names.EMULATED: model.name,
                 "kubernetes.io/hostname": own,
                 "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64",
-                "nvidia.com/gpu.present": "true",
-                names.GPU_COUNT: str(gpus),
-                "nvidia.com/gpu.product": product(model),
-                "nvidia.com/mig.capable": "true",
+                **gpu_labels(gpus, model),
             },
         },
         "status": {
@@ -45,6 +43,17 @@ def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, 
             "nodeInfo": _info(kubernetes),
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}, {"type": "Hostname", "address": own}],
         },
+    }
+
+
+def gpu_labels(gpus: int, model: Model) -> dict[str, str]:
+    """What a node shows of its GPUs, and that they are emulated."""
+    return {
+        names.EMULATED: model.name,
+        "nvidia.com/gpu.present": "true",
+        names.GPU_COUNT: str(gpus),
+        "nvidia.com/gpu.product": product(model),
+        "nvidia.com/mig.capable": "true",
     }
 
 

@@ -105,7 +105,7 @@ class Objects:
 
     async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
         """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
-        present = await self.nodes(names.EMULATED)
+        present = await self.nodes(nodes.PLAYED)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
             await self._delete(surplus)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
@@ -119,6 +119,10 @@ class Objects:
         async with asyncio.TaskGroup() as group:
             for node in wanted:
                 group.create_task(make(node))
+
+    async def gpus(self, node: str, gpus: int, model: Model) -> None:
+        """Say of a node, which need not be there yet, that it has these emulated GPUs."""
+        await self.apply(NODES, {"metadata": {"name": node, "labels": nodes.gpu_labels(gpus, model)}})
 
     async def nodes_ready(self, expected: Iterable[str]) -> None:
         """Return once every node named is ready. Raises NotStarted with those that are not."""

@@ -6,9 +6,11 @@ instead of a service account, and the API server finds the webhook on loopback.
 
 import asyncio
 import sys
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +22,7 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, Pod
 from instaslice.kube.errors import KubeError, ServerError, Unreachable
 from instaslice.kube.meta import Key
+from instaslice.local import nodes, realnode
 from instaslice.local.errors import NotStarted
 from instaslice.local.objects import DEFINITIONS, Objects
 from instaslice.local.plane import CLIENTS, Plane
@@ -29,6 +32,8 @@ from instaslice.webhook import manifests, policy
 WEBHOOK: Final = "instaslice-webhook"
 CONTROLLER: Final = "instaslice-controller"
 AGENT: Final = "instaslice-agent"
+NODE_AGENT: Final = realnode.AGENT
+"""The agent of the real node, inside it; the other one plays the emulated nodes."""
 ROLES: Final[Mapping[str, roles.Role]] = {
     WEBHOOK: roles.webhook(),
     CONTROLLER: roles.CONTROLLER,
@@ -46,6 +51,8 @@ class Operator:
     plane: Plane
     processes: Processes
     latency: str = "none"
+    real: str = ""
+    """The name of the real node; empty where there is none."""
 
     def commands(self) -> dict[str, list[str]]:
         """Component → command line."""
@@ -56,10 +63,18 @@ class Operator:
             CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
             AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
         }
-        return {
-            name: [sys.executable, "-m", "instaslice.cli", *words, f"--kubeconfig={self.plane.kubeconfig(name)}"]
-            for name, words in flags.items()
-        }
+        if self.real:
+            flags[AGENT].append(f"--nodes={nodes.PLAYED}")
+        return {name: self._ours(name, words) for name, words in flags.items()}
+
+    def node_agent(self, cdi: Path) -> list[str]:
+        """The command line for the agent of the real node, to be run where its kubelet runs."""
+        words = ["agent", f"--node={self.real}", "--emulated", f"--latency={self.latency}"]
+        state = self.plane.layout.gpus / self.real
+        return self._ours(AGENT, [*words, f"--cdi-dir={cdi}", f"--state-dir={state}"])
+
+    def _ours(self, client: str, words: list[str]) -> list[str]:
+        return [sys.executable, "-m", "instaslice.cli", *words, f"--kubeconfig={self.plane.kubeconfig(client)}"]
 
     async def install(self, objects: Objects) -> None:
         """Put into the API server what the processes need, and start them; `ready` waits for them. Safe to repeat."""
@@ -89,7 +104,12 @@ class Operator:
 
     async def ready(self, name: str, objects: Objects) -> None:
         """Return once it does its work. Raises NotStarted, with its last words if it ended."""
-        checks = {WEBHOOK: self._gates, CONTROLLER: self._leads, AGENT: self._reports}
+        checks: Mapping[str, Callable[[Objects], Coroutine[Any, Any, None]]] = {
+            WEBHOOK: self._gates,
+            CONTROLLER: self._leads,
+            AGENT: partial(self._reports, selector=Selector(labels=nodes.PLAYED)),
+            NODE_AGENT: partial(self._reports, selector=Selector(fields=f"metadata.name={self.real}")),
+        }
         await self._while_it_runs(name, checks[name](objects))
 
     async def _while_it_runs(self, name: str, check: Coroutine[Any, Any, None]) -> None:
@@ -136,13 +156,12 @@ class Operator:
 
         await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
 
-    async def _reports(self, objects: Objects) -> None:
-        """Every emulated node has an Instaslice object with the GPUs that it should have, and advertises slices."""
-        emulated = Selector(labels=names.EMULATED)
+    async def _reports(self, objects: Objects, *, selector: Selector) -> None:
+        """Every such node has an Instaslice object with the GPUs that it should have, and advertises slices."""
         shapes = {
             node.metadata.name: [node.metadata.labels[names.EMULATED]]
             * int(node.metadata.labels.get(names.GPU_COUNT, "1"))
-            for node in await objects.client.list(NODES, emulated)
+            for node in await objects.client.list(NODES, selector)
         }
 
         def unreported(cache: Cache[Instaslice]) -> list[str]:
@@ -155,7 +174,7 @@ class Operator:
             )
 
         await objects.until("not reported: GPUs of node", INSTASLICES, Selector(), unreported)
-        await objects.until("not advertised: slices of node", NODES, emulated, silent)
+        await objects.until("not advertised: slices of node", NODES, selector, silent)
 
 
 async def _judged(objects: Objects, body: bytes) -> bool:

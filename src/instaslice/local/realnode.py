@@ -27,6 +27,7 @@ from instaslice.local.process import Processes
 
 NAME = "real-0"
 HOLDER = "node"
+AGENT = "instaslice-node-agent"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
 """Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
 LONGEST_SOCKET = 107
@@ -42,6 +43,8 @@ class RealNode:
     programs: Mapping[str, Path]
     port: int
     server: str
+    agent: tuple[str, ...] = ()
+    """The command line of the agent that serves the node's GPUs; none where there is nothing to serve."""
 
     @property
     def home(self) -> Path:
@@ -59,7 +62,7 @@ class RealNode:
         """Bring up what does not run yet. Raises LocalError or NotStarted in one line."""
         if not processes.find(HOLDER):
             # As after a boot: nothing runs in there, and what was in memory only is gone.
-            for volatile in ("run", "containerd-state"):
+            for volatile in ("run", "containerd-state", "cdi"):
                 shutil.rmtree(self.home / volatile, ignore_errors=True)
             self._inside.unlink(missing_ok=True)
         self._write_files()
@@ -71,6 +74,11 @@ class RealNode:
         processes.wait("containerd", self._containerd_answers)
         self._import_images()
         processes.start("kubelet", self._enter(processes, self.programs["kubelet"], *self._kubelet_flags()))
+        if self.agent:
+            argv = self._enter(processes, *self.agent)
+            if processes.argv(AGENT) != argv:
+                processes.kill(AGENT)
+            processes.start(AGENT, argv)
 
     # The files -------------------------------------------------------------------------------------------------
 
@@ -154,7 +162,7 @@ class RealNode:
         isolate = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
         return [system.tool("unshare"), *isolate, "/bin/sh", "-c", script]
 
-    def _enter(self, processes: Processes, program: Path, *flags: str | Path) -> list[str]:
+    def _enter(self, processes: Processes, program: str | Path, *flags: str | Path) -> list[str]:
         holder = processes.find(HOLDER)
         inside = holder.children()[0].pid if holder else 0
         path = f"PATH={self.home / 'bin'}:{os.environ.get('PATH', os.defpath)}"
@@ -197,6 +205,11 @@ def remove(layout: Layout, network: Network | None) -> None:
 
 def cgroup(layout: Layout) -> str:
     return f"instaslice-{layout.mark}"
+
+
+def cdi(layout: Layout) -> Path:
+    """Where containerd looks for devices. The same path inside and outside."""
+    return layout.node / "cdi"
 
 
 def check(layout: Layout) -> None:

@@ -1,0 +1,209 @@
+"""A node's side of the kubelet, with the kubelet's two sockets played: who asks first, who restarts, who is ill."""
+
+import asyncio
+import json
+import tempfile
+from pathlib import Path
+
+import grpc.aio
+import msgspec
+import pytest
+from agent_bench import A100, HandClock
+from test_seats import promise
+
+from instaslice.agent import seating as seatings
+from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
+from instaslice.agent.kubelet import podresources_pb2 as pods
+from instaslice.agent.kubelet import services
+from instaslice.agent.places import Places
+from instaslice.agent.seating import NodeGpu, Seating
+from instaslice.agent.wiring import Emulated
+from instaslice.api.instaslice import PreparedSlice, SliceState, State
+from instaslice.drivers.lanes import Lanes
+
+WELL = [NodeGpu("GPU-0", A100, "")]
+RESOURCE = "gpu.das.com/mig-1g.5gb"
+
+
+class Kubelet:
+    """Registers plugins, and says of each seat which pod has it."""
+
+    def __init__(self, root):
+        self.places = Places(root / "kubelet", root / "cdi", root / "state")
+        self.registered = {}
+        self.held = {}
+        self._server = None
+
+    async def start(self):
+        for folder in (self.places.plugins, self.places.pods.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+            for each in folder.glob("*.sock"):
+                each.unlink()
+        self.registered.clear()
+        self._server = grpc.aio.server()
+        services.serve(self._server, {services.REGISTER: self._register, services.LIST_PODS: self._list})
+        for socket in (self.places.plugins / "kubelet.sock", self.places.pods):
+            self._server.add_insecure_port(f"unix:{socket}")
+        await self._server.start()
+
+    async def stop(self):
+        await self._server.stop(None)
+
+    async def _register(self, question, _context):
+        self.registered[question.resource_name] = question.endpoint
+        return plugins.Empty()
+
+    async def _list(self, _question, _context):
+        answer = pods.ListPodResourcesResponse()
+        for seat, pod in self.held.items():
+            main = answer.pod_resources.add(name=pod, namespace="team").containers.add(name="main")
+            main.devices.add(resource_name=RESOURCE, device_ids=[seat])
+        return answer
+
+    def channel(self):
+        return grpc.aio.insecure_channel(f"unix:{self.places.plugins / self.registered[RESOURCE]}")
+
+    async def admit(self, pod, *seats):
+        async with self.channel() as channel:
+            question = plugins.AllocateRequest(container_requests=[{"devices_ids": seats}])
+            answer = await services.ALLOCATE.call(channel, question, timeout=10)
+        self.held.update(dict.fromkeys(seats, pod))
+        return [each.name for each in answer.container_responses[0].cdi_devices]
+
+
+async def until(check):
+    async with asyncio.timeout(10):
+        while not check():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def kubelet(monkeypatch):
+    monkeypatch.setattr(seatings.registration, "GLANCE_SECONDS", 0.02)
+    monkeypatch.setattr(seatings.registration, "RETRY_SECONDS", 0.02)
+    # Not pytest's own folder: the path of a socket has 107 bytes at most.
+    with tempfile.TemporaryDirectory() as folder:
+        made = Kubelet(Path(folder))
+        await made.start()
+        yield made
+        await made.stop()
+
+
+@pytest.fixture
+async def serve(kubelet):
+    """Starts an agent's side and, called again, kills it and starts it anew."""
+    tasks = []
+
+    async def start(*allocations, gpus=WELL):
+        for task in tasks:
+            task.cancel()
+            await asyncio.wait([task])
+        kubelet.registered.clear()
+        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+        settle(seating, *allocations, gpus=gpus)
+        tasks.append(asyncio.create_task(seating.run(lambda _note: None)))
+        await until(lambda: len(kubelet.registered) == 8)
+        return seating
+
+    yield start
+    for task in tasks:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def settle(seating, *allocations, gpus=WELL):
+    made = [
+        PreparedSlice(
+            id=told.id,
+            gpu=told.gpu,
+            profile=told.profile,
+            start=told.start,
+            size=told.size,
+            state=SliceState.CREATED,
+            mig_uuid=f"MIG-{told.start}",
+            gi=told.start,
+            ci=0,
+        )
+        for told in allocations
+    ]
+    seating.settle(allocations, made, gpus)
+
+
+def given(kubelet):
+    """Seat → slice, by the files that the runtime reads."""
+    found = {}
+    for file in kubelet.places.cdi.glob("*.json"):
+        (device,) = json.loads(file.read_text())["devices"]
+        env = dict(each.split("=", 1) for each in device["containerEdits"]["env"])
+        found[device["name"]] = env["INSTASLICE_MIG_UUIDS"]
+    return found
+
+
+A, B = promise("a", 0), promise("b", 1)
+
+
+async def test_two_pods_get_their_own_though_the_second_comes_first(kubelet, serve):
+    await serve(A, B)
+    assert await kubelet.admit("b", "1g.5gb-0") == ["gpu.das.com/slice=1g.5gb-0"]
+    await kubelet.admit("a", "1g.5gb-1")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-1": "MIG-0"})
+
+
+async def test_what_is_not_there_is_refused(kubelet, serve):
+    await serve(A)
+    with pytest.raises(grpc.aio.AioRpcError, match=r"2 slices 1g\.5gb asked for and 1 there"):
+        await kubelet.admit("a", "1g.5gb-0", "1g.5gb-1")
+    assert given(kubelet) == {}
+
+
+async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holder_at_once(kubelet, serve):
+    await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
+    kubelet.held.clear()  # it has ended, and nobody was told yet
+    async with kubelet.channel() as channel:
+        question = plugins.AllocateRequest(container_requests=[{"devices_ids": ["1g.5gb-0"]}])
+        await services.ALLOCATE.call(channel, question, timeout=10)
+    assert given(kubelet) == {}
+    kubelet.held["1g.5gb-0"] = "b"
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
+
+
+async def test_a_file_goes_when_its_slice_is_taken_back(kubelet, serve):
+    seating = await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet))
+    settle(seating, msgspec.structs.replace(A, state=State.DELETING), B)
+    assert given(kubelet) == {}
+
+
+@pytest.mark.parametrize("bound", [True, False], ids=["after its holder was known", "before"])
+async def test_an_agent_that_was_killed_finds_everybody_where_they_were(kubelet, serve, bound):
+    await serve(A, B)
+    await kubelet.admit("b", "1g.5gb-0")
+    if bound:
+        await until(lambda: given(kubelet))
+    await serve(A, B)
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
+    await kubelet.admit("a", "1g.5gb-4")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-4": "MIG-0"})
+
+
+async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet, serve):
+    await serve(A)
+    await kubelet.stop()
+    await kubelet.start()
+    await until(lambda: len(kubelet.registered) == 8)
+    await kubelet.admit("a", "1g.5gb-0")
+
+
+async def test_every_listener_hears_the_full_list_and_who_is_ill(kubelet, serve):
+    seating = await serve(A)
+    async with kubelet.channel() as channel:
+        streams = [services.LIST_AND_WATCH.watch(channel, plugins.Empty()) for _ in range(2)]
+        for stream in streams:
+            first = await anext(stream)
+            assert [(each.ID, each.health) for each in first.devices] == [(f"1g.5gb-{n}", "Healthy") for n in range(7)]
+        settle(seating, A, gpus=[NodeGpu("GPU-0", A100, "Xid 79")])
+        for stream in streams:
+            assert {each.health for each in (await anext(stream)).devices} == {"Unhealthy"}
