@@ -128,7 +128,10 @@ def test_a_cluster_that_has_us_does_not_become_bare(ours):
         ours.up(ours.spec(bare=True), Source())
 
 
-async def test_a_bare_cluster_has_nothing_of_ours(cluster):
+async def test_a_bare_cluster_has_nothing_of_ours(new_cluster):
+    # Not the shared one: other tests put our definitions there.
+    cluster = new_cluster("bare")
+    await asyncio.to_thread(cluster.up, Spec(nodes=0, bare=True), Source())
     assert not set(operator.ROLES) & set(cluster.components())
     async with await Client.connect(cluster.kubeconfig) as client:
         for absent in (f"/api/v1/namespaces/{names.NAMESPACE}", f"/apis/{names.GROUP}"):

@@ -115,7 +115,7 @@ async def test_up_killed_while_a_real_node_starts_is_undone_by_down_and_finished
     before = snapshot()
     cluster = new_cluster("cut")
     begun = subprocess.Popen(
-        [sys.executable, "-m", "instaslice.cli", "up", cluster.name, "--real-node", "--nodes", "0"],
+        [sys.executable, "-m", "instaslice.cli", "up", cluster.name, "--real-node", "--nodes", "0", "--bare"],
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
