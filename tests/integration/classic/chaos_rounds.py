@@ -68,6 +68,9 @@ class Rounds:
 
     async def mend(self):
         """Everything runs, and works."""
+        # It plays the kubelets, and after many restarts of the API server looks for it only once a minute.
+        await asyncio.to_thread(self._cluster.kill, "kwok")
+        await asyncio.to_thread(self._cluster.start, "kwok")
         for part in WEIGHTS:
             await asyncio.to_thread(self._start, part, True)
 
