@@ -68,9 +68,10 @@ class Rounds:
 
     async def mend(self):
         """Everything runs, and works."""
-        # It plays the kubelets, and after many restarts of the API server looks for it only once a minute.
-        await asyncio.to_thread(self._cluster.kill, "kwok")
-        await asyncio.to_thread(self._cluster.start, "kwok")
+        # After many restarts of the API server these look for it only once a minute.
+        for part in ("kube-scheduler", "kube-controller-manager", "kwok"):
+            await asyncio.to_thread(self._cluster.kill, part)
+            await asyncio.to_thread(self._start, part, True)
         for part in WEIGHTS:
             await asyncio.to_thread(self._start, part, True)
 
