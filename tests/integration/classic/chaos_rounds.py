@@ -68,6 +68,11 @@ class Rounds:
 
     async def mend(self):
         """Everything runs, and works."""
+        # After many restarts of the API server these look for it only once a minute. Not kwok: a new one waits for the
+        # leases of its nodes.
+        for part in ("kube-scheduler", "kube-controller-manager"):
+            await asyncio.to_thread(self._cluster.kill, part)
+            await asyncio.to_thread(self._start, part, True)
         for part in WEIGHTS:
             await asyncio.to_thread(self._start, part, True)
 

@@ -1,7 +1,8 @@
 """Parts of the cluster are killed at random moments while pods come and go, and nobody notices but by the wait.
 
-A failure names its seed: `INSTASLICE_SEED=7 pytest tests/integration/classic/test_kills.py` draws the same kills again.
-INSTASLICE_ROUNDS makes it longer, INSTASLICE_LATENCY=none the GPUs faster.
+A failure names its seed: `INSTASLICE_SEED=7 pytest tests/integration/classic/test_kills.py` draws from the same dice.
+The moments are not the same, they are the machine's; and while the leader is stopped, which lasts as long as it lasts,
+it is not drawn. INSTASLICE_ROUNDS makes it longer, INSTASLICE_LATENCY=none the GPUs faster.
 """
 
 import asyncio
