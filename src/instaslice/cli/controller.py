@@ -12,8 +12,8 @@ import click
 
 from instaslice.api import names
 from instaslice.controller.controller import Controller, Settings
-from instaslice.controller.dispatcher import Limits
 from instaslice.controller.errors import Deposed
+from instaslice.controller.orders import Limits
 from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock

@@ -18,7 +18,8 @@ from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.api.writing import AT_ONCE
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
-from instaslice.controller.dispatcher import Dispatcher, Limits
+from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.orders import Limits
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints

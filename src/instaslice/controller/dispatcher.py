@@ -6,29 +6,26 @@ not at what happened, and gives orders. The controller carries them out; `explai
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from math import ceil
 from random import Random
-from typing import Protocol
-
-import msgspec
 
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice, PodRef, State
 from instaslice.controller import admission
 from instaslice.controller.agenda import Agenda
+from instaslice.controller.asks import Ask
 from instaslice.controller.ledger import Book, Ledger
-from instaslice.controller.line import Line, Shape
+from instaslice.controller.line import Line
+from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.patches import pinned
 from instaslice.controller.patience import Patience
 from instaslice.controller.promises import Promise
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
-from instaslice.controller.wants import Wanted, gated, held_by_others, wanted
-from instaslice.errors import InstasliceError
+from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
+from instaslice.placement import Grant, NodeName, Plan, Policy, Refusal, Short
 
 log = logging.getLogger(__name__)
 
@@ -36,55 +33,10 @@ FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
 ILL = ("GpuUnhealthy", "SliceLost")
 """What a running pod was told and is to be told the end of."""
+LOOK_AGAIN, SHORTEST_LOOK = 10.0, 0.1
+"""Seconds between two thoughts about for whom to keep room."""
 SLOW = 5.0
 """Seconds after which a pod is told that its slices are being made; mostly they are made before it could read that."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """How long things may take, in seconds."""
-
-    patience: float = 300.0
-    """Until room is kept for the first in line."""
-    create: float = 120.0
-    """Until a node whose agent does not answer is left alone."""
-    bind: float = 300.0
-    """Until a pod that nobody binds gives its slices back."""
-    node: float = 300.0
-    """Until a node that is not ready is given up, as Kubernetes' own default toleration."""
-
-
-class Orders(Protocol):
-    """What the dispatcher wants done. Each may be given again and again, and looks at what is when its turn comes."""
-
-    def write(self, node: NodeName, *, soon: bool) -> None:
-        """The spec of a node is another; `soon` where somebody waits for it."""
-
-    def ungate(self, uid: str) -> None:
-        """All slices of the pod exist."""
-
-    def fail(self, uid: str, reason: str) -> None:
-        """The pod cannot run any more and would hog what it holds."""
-
-    def tell(self, uid: str) -> None:
-        """What is to be said about the pod is another."""
-
-    def wake(self) -> None:
-        """Somebody who waits may fit now: have `decide` called."""
-
-
-@dataclass(slots=True)
-class Ask:
-    """What a pod wants, worked out once."""
-
-    wants: tuple[Wanted, ...]
-    demand: Demand
-    amounts: Amounts
-    shape: Shape
-    since: float | None = None
-    """When it first stood in line."""
-    bad: str = ""
-    """Why nobody can make sense of it."""
 
 
 class Dispatcher:
@@ -110,13 +62,15 @@ class Dispatcher:
         self._given_up: set[NodeName] = set()
         """Nodes that have not been ready for too long."""
         self._failures: dict[Grant, int] = {}
-        self._again: float | None = None
+        self._again = 0.0
+        """When to think again about keeping room."""
         self._complete = False
 
     @property
     def due(self) -> float | None:
         """When `decide` has to be called though nothing woke it."""
-        return min((each for each in (self.agenda.next, self._again) if each is not None), default=None)
+        again = self._again if len(self.line) else None
+        return min((each for each in (self.agenda.next, again) if each is not None), default=None)
 
     # What is there --------------------------------------------------------------------------------------------------
 
@@ -168,10 +122,18 @@ class Dispatcher:
             self.rooms.charge(uid, new.spec.node_name, effective(new))
         if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
             self.pods[uid] = new
+            if old is not None and old.spec != new.spec:
+                self._narrowed(new)
             self._look(uid)
         elif self.pods.pop(uid, None) is not None:
             self._look(uid)
             self._asks.pop(uid, None)
+
+    def _narrowed(self, pod: Pod) -> None:
+        """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
+        if self.line.leave(pod.metadata.uid):
+            since = self._asks.pop(pod.metadata.uid).since
+            self.ask(pod).since = since
 
     def resume(self) -> None:
         """All that is there was told: from now on what is missing is gone. Nothing is decided before."""
@@ -204,12 +166,7 @@ class Dispatcher:
         """What a pod wants."""
         found = self._asks.get(pod.metadata.uid)
         if found is None:
-            amounts, wants, bad = _read(pod)
-            profiles = tuple(want.profile for want in wants)
-            demand = Demand(profiles, partial(self._admits, pod, amounts), str(pod.metadata.name))
-            where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
-            found = Ask(wants, demand, amounts, (profiles, tuple(sorted(amounts.items())), where), bad=bad)
-            self._asks[pod.metadata.uid] = found
+            found = self._asks[pod.metadata.uid] = Ask.of(pod, self._admits)
         return found
 
     def _admits(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
@@ -225,16 +182,15 @@ class Dispatcher:
         return isinstance(plan, Plan)
 
     def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:
-        now = self._clock()
         meta = pod.metadata
         promise = self.ledger.promise(
             PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
             ask.wants,
             plan,
             self._attempt(),
-            now,
-            cpu=ask.amounts.get("cpu", 0),
-            memory=ask.amounts.get("memory", 0),
+            self._clock(),
+            cpu=ask.cpu,
+            memory=ask.memory,
         )
         self._mind(pod, promise)
         self._orders.write(plan.node, soon=True)
@@ -304,6 +260,8 @@ class Dispatcher:
                 self._orders.tell(uid)
                 self._queue(pod)
             elif promise.created:
+                for slot in promise.slots if self._failures else ():
+                    self._failures.pop(slot.grant, None)
                 self._orders.ungate(uid)
             return
         if any(slot.allocation.state is not State.UNGATED for slot in promise.slots):
@@ -346,10 +304,9 @@ class Dispatcher:
     def _restored(self, pod: Pod) -> bool:
         meta, node = pod.metadata, NodeName(pinned(pod))
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        ask = self.ask(pod)
-        cpu, memory = ask.amounts.get("cpu", 0), ask.amounts.get("memory", 0)
+        ask, now = self.ask(pod), self._clock()
         if not self.ledger.restore(
-            ref, ask.wants, node, _told(pod), self._attempt(), self._clock(), cpu=cpu, memory=memory
+            ref, ask.wants, node, _told(pod), self._attempt(), now, cpu=ask.cpu, memory=ask.memory
         ):
             return False
         log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
@@ -433,26 +390,30 @@ class Dispatcher:
     # Patience -------------------------------------------------------------------------------------------------------
 
     def _keep_room(self, now: float) -> None:
-        """Once the first in line has waited too long, keep room for it; choose anew now and then, since what is in
-        the way there may never end."""
-        first, kept = self.line.first(), self.patience.kept
-        self._again = None
-        if kept is not None and (first is None or first.uid != kept.uid):
+        """Once a pod has waited too long, keep room for it: for the first in line that any node could hold. Choose
+        anew now and then, since what is in the way there may never end."""
+        kept = self.patience.kept
+        if kept is not None and (kept.uid not in self.line or kept.until <= now):
             self.patience.drop()
-        if first is None:
-            return
-        ask = self._asks[first.uid]
-        assert ask.since is not None, "it stands in line"
-        self._again = ask.since + self.limits.patience
-        if self._again > now:
-            return
-        if self.patience.kept is None or self.patience.kept.until <= now:
-            self.patience.drop()
-            if refusal := self.refusal(first.uid):
-                whole = refusal.short is Short.NODES
-                could = partial(self.could_admit, self.pods[first.uid], ask.amounts)
-                self.patience.keep(first.uid, [want.profile for want in ask.wants], could, whole, now)
-        self._again = now + self.limits.patience if self.patience.kept is None else self.patience.kept.until
+            self._again = now
+        if self.patience.kept is None and now >= self._again:
+            self._again = now + self._choose(now)
+
+    def _choose(self, now: float) -> float:
+        """Seconds until there is something to choose again."""
+        least = self.limits.patience
+        for head in self.line.heads():
+            ask, pod = self._asks[head.uid], self.pods[head.uid]
+            assert ask.since is not None, "it stands in line"
+            left = ask.since + self.limits.patience - now
+            if left > 0:
+                least = min(least, left)
+            elif refusal := self.refusal(head.uid):
+                could = partial(self.could_admit, pod, ask.amounts)
+                if self.patience.keep(head.uid, ask.profiles, could, refusal.short is Short.NODES, now):
+                    return self.limits.patience
+        # Those that no node could hold are looked at again: a node may have come.
+        return max(min(least, LOOK_AGAIN), SHORTEST_LOOK)
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
@@ -464,14 +425,6 @@ def _told(pod: Pod | None) -> list[str]:
     """The slices that a pod that is past its gate was given."""
     uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "") if pod is not None and not gated(pod) else ""
     return uuids.split(",") if uuids else []
-
-
-def _read(pod: Pod) -> tuple[Amounts, tuple[Wanted, ...], str]:
-    """What a pod wants of a node and its GPUs, and what cannot be read of it: then it wants nothing."""
-    try:
-        return effective(pod), wanted(pod), ""
-    except InstasliceError as error:
-        return {}, (), str(error)
 
 
 def _why_gone(pod: Pod | None) -> str:

@@ -13,8 +13,10 @@ import msgspec
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation
 from instaslice.controller import admission
-from instaslice.controller.dispatcher import Ask, Dispatcher, Limits
+from instaslice.controller.asks import Ask
+from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.world import World
+from instaslice.controller.orders import Limits
 from instaslice.controller.wants import gated, held_by_others, wanted
 from instaslice.controller.words import words
 from instaslice.kube.core import Pod

@@ -64,9 +64,9 @@ class Line:
         place = self._where[uid][1]
         return sum(other < place for _, other in self._where.values())
 
-    def first(self) -> Place | None:
-        """Who comes before all others."""
-        return min((row[0] for row in self._rows.values()), default=None)
+    def heads(self) -> list[Place]:
+        """The first of each shape, in order."""
+        return sorted(row[0] for row in self._rows.values())
 
     def serve(self, place: Callable[[str], bool]) -> None:
         """One pass: `place` is asked for each pod in order and says whether it found room, which ends its waiting.

@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass
 
 from instaslice.controller import admission
-from instaslice.controller.dispatcher import Ask, Dispatcher
+from instaslice.controller.asks import Ask
+from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
 from instaslice.controller.wants import gated, held_by_others

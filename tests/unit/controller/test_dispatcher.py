@@ -313,6 +313,37 @@ def test_a_large_pod_is_not_passed_for_ever():
     assert world.dispatcher.patience.kept is None
 
 
+def test_room_is_kept_for_the_first_that_any_node_could_hold():
+    """Before it in line stands one that waits for a node that is not there."""
+    world = World(patience=300)
+    world.add_node("a", gpus=2)
+    small = [world.add_pod("1g.5gb") for _ in range(14)]
+    world.settle()
+    world.add_pod("7g.40gb", node_selector={"zone": "nowhere"})
+    large = world.add_pod("7g.40gb")
+    world.wait(350)
+    assert world.dispatcher.patience.kept.uid == large
+    for uid in small[:14]:
+        world.end_pod(uid)
+        world.add_pod("1g.5gb")
+        world.settle()
+    assert large in world.running()
+
+
+def test_a_waiting_pod_whose_selector_is_narrowed_goes_where_it_may(world):
+    filler = world.add_pod("7g.40gb")
+    world.settle()
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    world.change_pod(uid, node_selector={"kubernetes.io/hostname": "b"})
+    world.end_pod(filler)
+    world.settle()
+    assert world.on(uid) is None
+    world.add_node("b")
+    world.settle()
+    assert world.on(uid) == "b"
+
+
 DEEDS = st.lists(
     st.tuples(
         st.sampled_from(["pod", "pods", "end", "delete", "restart", "stop", "late", "some", "break", "mend", "wait"]),

@@ -15,7 +15,8 @@ from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Gpu, Health, Instaslice, PreparedSlice, SliceState, Spec, State, Status
 from instaslice.controller import patches
-from instaslice.controller.dispatcher import Dispatcher, Limits
+from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.orders import Limits
 from instaslice.controller.requests import amounts, effective
 from instaslice.controller.wants import gated
 from instaslice.geometry import States, models

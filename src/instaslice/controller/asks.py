@@ -1,0 +1,53 @@
+"""What a pod asks for, worked out once: its slices, what it needs of a node beside them, and its shape."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import msgspec
+
+from instaslice.controller.line import Shape
+from instaslice.controller.requests import Amounts, effective
+from instaslice.controller.wants import Wanted, wanted
+from instaslice.errors import InstasliceError
+from instaslice.kube.core import Pod
+from instaslice.placement import Demand, NodeName
+
+
+@dataclass(slots=True)
+class Ask:
+    wants: tuple[Wanted, ...]
+    demand: Demand
+    amounts: Amounts
+    shape: Shape
+    since: float | None = None
+    """When it first stood in line."""
+    bad: str = ""
+    """Why nobody can make sense of it; it wants nothing then."""
+
+    @classmethod
+    def of(cls, pod: Pod, admits: Callable[[Pod, Amounts, NodeName], bool]) -> Self:
+        bad = ""
+        amounts: Amounts = {}
+        wants: tuple[Wanted, ...] = ()
+        try:
+            amounts, wants = effective(pod), wanted(pod)
+        except InstasliceError as error:
+            bad = str(error)
+        profiles = tuple(want.profile for want in wants)
+        demand = Demand(profiles, partial(admits, pod, amounts), pod.metadata.name)
+        where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
+        return cls(wants, demand, amounts, (profiles, tuple(sorted(amounts.items())), where), bad=bad)
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        return tuple(want.profile for want in self.wants)
+
+    @property
+    def cpu(self) -> int:
+        return self.amounts.get("cpu", 0)
+
+    @property
+    def memory(self) -> int:
+        return self.amounts.get("memory", 0)
