@@ -2,8 +2,6 @@
 
 import asyncio
 
-from invariants import invariants  # noqa: F401  a fixture by its name
-
 from instaslice.controller.doctor import Overseer
 from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS

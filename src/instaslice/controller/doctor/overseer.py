@@ -152,9 +152,11 @@ class Overseer:
     async def _begin_anew(self) -> None:
         while True:
             await self._gapped.wait()
-            self._gapped.clear()
             await self._pods.synced.wait()
             await self._things.synced.wait()
+            # Only now: the first lists of the two watches are one beginning. Looking a second time would drop what
+            # was told since the first.
+            self._gapped.clear()
             before = self._gaps
             base = await self._look()
             if before == self._gaps:
