@@ -1,12 +1,14 @@
 """Says on each pod what became of it: the condition SliceReady and an Event for every turn.
 
-Nobody waits for words, so they come slower while somebody waits for a gate. A pod is told of by what is when its turn
-comes: what was overtaken meanwhile is never written.
+Nobody waits for words, so they come slower while somebody waits for a gate: slower to those that have what they asked
+for than to those that do not know why they wait. A pod is told of by what is when its turn comes: what was overtaken
+meanwhile is never written.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from instaslice.api import names
 from instaslice.controller.dispatcher import Dispatcher
@@ -23,9 +25,10 @@ log = logging.getLogger(__name__)
 
 CONTROLLER = "gpu.das.com/controller"
 MANAGER = "instaslice-controller"
-STAND_BACK = 0.1
-"""Seconds between two pods that are told of while others wait for a gate: 10 a second, as a lasting load must not
-silence us."""
+WHY_SECONDS = 0.05
+WELL_SECONDS = 0.5
+"""Between two pods that are told of while others wait for a gate, those that wait and those that are well: some a
+second of each, as a lasting load must not silence us."""
 
 
 class Teller:
@@ -36,12 +39,14 @@ class Teller:
         self._dispatcher = dispatcher
         self._busy = busy
         self._clock = clock
-        self._queue: Queue[str] = Queue(clock=clock)
+        self._why: Queue[str] = Queue(clock=clock)
+        self._well: Queue[str] = Queue(clock=clock)
         self._recorder = Recorder(client, controller=CONTROLLER, instance=instance, clock=clock)
 
     def tell(self, uid: str) -> None:
         """Have it said soon."""
-        self._queue.add(uid)
+        promise = self._dispatcher.ledger.promises.get(uid)
+        (self._well if promise is not None and promise.created else self._why).add(uid)
 
     def event(self, pod: Pod, said: Words) -> None:
         self._recorder.record(Said(reference(PODS, pod), said.warning, said.kind, "Slice", said.message))
@@ -49,11 +54,12 @@ class Teller:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._recorder.run(), name="record events")
-            group.create_task(self._queue.work(self._tell), name="tell pods")
+            group.create_task(self._why.work(partial(self._tell, WHY_SECONDS)), name="tell pods why")
+            group.create_task(self._well.work(partial(self._tell, WELL_SECONDS)), name="tell pods that all is well")
 
-    async def _tell(self, uid: str) -> None:
+    async def _tell(self, pause: float, uid: str) -> None:
         if self._busy():
-            await self._clock.sleep(STAND_BACK)
+            await self._clock.sleep(pause)
         said, pod = words(self._dispatcher, uid), self._dispatcher.pods.get(uid)
         if said is None or pod is None:
             return
