@@ -17,8 +17,10 @@ from instaslice.api.instaslice import INSTASLICES
 from instaslice.kube.client import Client
 from instaslice.local.cluster import Cluster
 
-COUNT = 40
-PER_SECOND = 1.0
+COUNT = 20
+HOLD = "2s"
+"""Long enough that nothing of what is said and written of a pod is overtaken by its end."""
+PER_SECOND = 0.25
 """So slow that one pod is over before the next comes."""
 QUIET = 3.0
 """Seconds in which late calls come: events, the last entry that leaves a spec."""
@@ -27,7 +29,7 @@ QUIET = 3.0
 async def count(cluster: Cluster, pods: int, *, gated: bool) -> Calls:
     async with await Client.connect(cluster.kubeconfig) as client:
         before = await calm(client)
-        await burst(cluster, pods, hold="0s", gated=gated, per_second=PER_SECOND)
+        await burst(cluster, pods, hold=HOLD, gated=gated, per_second=PER_SECOND)
         if not gated:
             await until_released(client)
         await asyncio.sleep(QUIET)
