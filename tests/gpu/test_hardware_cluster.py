@@ -1,0 +1,201 @@
+"""Controller and agent on a real API server, with slices on a real GPU: pods in, slices out, whoever is killed.
+
+Needs etcd and kube-apiserver in the folder KUBEBUILDER_ASSETS. No kubelet: what it would do with a pod that is let go
+is shown by tests/integration/node.
+"""
+
+import asyncio
+import os
+import random
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("aiohttp", reason="needs all of our dependencies, see scripts/carry_for_gpu")
+
+from instaslice.api import crd, names
+from instaslice.api.instaslice import INSTASLICES
+from instaslice.controller.doctor import check
+from instaslice.controller.doctor.findings import Invariant
+from instaslice.kube.client import Client, JsonOp, Selector
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Bare
+from instaslice.kube.meta import Key
+from instaslice.kube.resource import Resource
+from instaslice.local import binaries, ports
+from instaslice.local.layout import Layout
+from instaslice.local.objects import DEFINITIONS, Objects
+from instaslice.local.plane import PORTS, Plane
+from instaslice.local.process import Processes
+
+NODE = "real-gpu"
+ROUNDS = 8
+ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
+AMOUNTS = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "50Gi", "pods": "110"}
+READY = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Test",
+    "message": "",
+    "lastTransitionTime": "2026-01-01T00:00:00Z",
+}
+
+
+@pytest.fixture
+def plane(tmp_path, monkeypatch):
+    """An API server and its store, and nothing else of Kubernetes."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assets = Path(os.environ.get("KUBEBUILDER_ASSETS", ""))
+    if not all((assets / name).exists() for name in ("etcd", "kube-apiserver")):
+        pytest.skip("needs etcd and kube-apiserver: name their folder in KUBEBUILDER_ASSETS")
+    layout = Layout.of("gpu")
+    layout.root.mkdir(parents=True)
+    programs = {name: assets / name for name in binaries.PLANE}
+    made = Plane(layout, dict(zip(PORTS, ports.choose(len(PORTS), set()), strict=True)), programs)
+    made.prepare()
+    processes = Processes(layout)
+    for name in ("etcd", "kube-apiserver"):
+        processes.start(name, made.commands()[name])
+    processes.wait("kube-apiserver", made.ready("kube-apiserver"))
+    yield made
+    processes.kill_all()
+
+
+class Ours:
+    """Our two processes, to be killed and started."""
+
+    def __init__(self, plane, home, gpu):
+        kubeconfig = ["--kubeconfig", str(plane.layout.kubeconfig)]
+        folders = {"--kubelet-dir": "kubelet", "--cdi-dir": "cdi", "--state-dir": "agent"}
+        for folder in ("kubelet/device-plugins", "kubelet/pod-resources", "cdi", "agent"):
+            (home / folder).mkdir(parents=True)
+        places = [word for flag, folder in folders.items() for word in (flag, str(home / folder))]
+        self._lines = {
+            "controller": ["controller", "--identity", "one", *kubeconfig],
+            "agent": ["agent", "--node", NODE, "--gpus", gpu, "--enable-mig", "--grace", "3", *places, *kubeconfig],
+        }
+        self._home = home
+        self._running = {}
+
+    def start(self, name):
+        with (self._home / f"{name}.log").open("ab") as log:
+            line = [sys.executable, "-m", "instaslice.cli", *self._lines[name]]
+            self._running[name] = subprocess.Popen(line, stdout=log, stderr=log)
+
+    def kill(self, *names_):
+        for name in names_:
+            running = self._running.pop(name, None)
+            if running is not None:
+                running.kill()
+                running.wait()
+
+    def again(self, name):
+        self.kill(name)
+        self.start(name)
+
+
+def on_gpu():
+    """The slices that NVIDIA's own tool lists."""
+    told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, check=True).stdout
+    return set(re.findall(r"MIG-[0-9a-f-]+", told))
+
+
+def pod(name, profile):
+    resources = {"limits": {f"{names.RESOURCE}{profile}": "1"}, "requests": {"cpu": "10m"}}
+    return {
+        "metadata": {"namespace": "default", "name": name, "annotations": {names.REQUESTED: "{}"}},
+        "spec": {
+            "schedulingGates": [{"name": names.GATE}],
+            "containers": [{"name": "main", "image": "none", "resources": resources}],
+        },
+    }
+
+
+async def until(what, seconds=60):
+    """Here and not by watch: what nvidia-smi says cannot be watched."""
+    async with asyncio.timeout(seconds):
+        while not (seen := await what()):
+            await asyncio.sleep(0.05)
+    return seen
+
+
+async def furnish(client):
+    """What a controller-manager and a kubelet would put there."""
+    await client.apply(DEFINITIONS, crd.definition(), manager="test", force=True)
+    await Objects(client).until(
+        "not established: definition",
+        DEFINITIONS,
+        Selector(),
+        lambda cache: [] if any(each.established for each in cache) else [crd.NAME],
+    )
+    await client.create(NAMESPACES, {"metadata": {"name": names.NAMESPACE}})
+    await client.create(ACCOUNTS, {"metadata": {"namespace": "default", "name": "default"}})
+    await client.create(NODES, {"metadata": {"name": NODE}})
+    status = {"capacity": AMOUNTS, "allocatable": AMOUNTS, "conditions": [READY]}
+    await client.amend(NODES, Key("", NODE), {"status": status}, subresource="status")
+    await client.patch(NODES, Key("", NODE), [JsonOp(op="add", path="/spec/taints", value=[])])
+
+
+@pytest.mark.timeout(200)
+async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, plane, tmp_path):
+    ours = Ours(plane, tmp_path / "ours", index)
+    rng = random.Random(7)
+    async with await Client.connect(plane.layout.kubeconfig, rate=1000, burst=1000) as client:
+        await furnish(client)
+
+        async def reported():
+            return [thing for thing in await client.list(INSTASLICES) if thing.status.gpus]
+
+        async def let_go(count):
+            pods = await client.list(PODS, Selector(namespace="default"))
+            given = [each for each in pods if not each.spec.scheduling_gates]
+            return given if len(given) == count else None
+
+        async def waits():
+            pods = await client.list(PODS, Selector(namespace="default"))
+            told = [each.condition(names.SLICE_READY) for each in pods if each.spec.scheduling_gates]
+            return told and told[0] and told[0].message
+
+        async def held(count):
+            return len(on_gpu()) == count
+
+        async def over():
+            return not on_gpu() and not any(thing.spec.allocations for thing in await client.list(INSTASLICES))
+
+        try:
+            for name in ("agent", "controller"):
+                ours.start(name)
+            (thing,) = await until(reported)
+            smallest = thing.status.models[0].profiles[0]
+            for number in range(smallest.limit + 1):
+                await client.create(PODS, pod(f"p{number}", smallest.name))
+            given = await until(lambda: let_go(smallest.limit))
+            uuids = {each.metadata.annotations[names.MIG_UUIDS] for each in given}
+            assert len(uuids) == smallest.limit
+            assert uuids == on_gpu()
+            print("one more waits:", await until(waits))
+            await client.delete(PODS, Key("default", given[0].metadata.name), grace_seconds=0)
+            await until(lambda: let_go(smallest.limit))
+            await client.delete(PODS, Key("default", given[1].metadata.name), grace_seconds=0)
+            await until(lambda: held(smallest.limit - 1))
+            for number in range(ROUNDS):
+                await client.create(PODS, pod(f"k{number}", smallest.name))
+                await asyncio.sleep(rng.uniform(0.05, 0.5))
+                ours.again("agent")
+                await until(lambda: let_go(smallest.limit))
+                if number % 2:
+                    ours.again("controller")
+                await client.delete(PODS, Key("default", f"k{number}"), grace_seconds=0)
+                await asyncio.sleep(rng.uniform(0, 0.2))
+                ours.again("agent")
+                await until(lambda: held(smallest.limit - 1))
+            for each in await client.list(PODS, Selector(namespace="default")):
+                await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
+            await until(over)
+            # Nobody advertises what the agent offers, as there is no kubelet.
+            wrong = [each for each in await check(client) if each.invariant is not Invariant.CAPACITY_TRUE]
+            assert wrong == []
+        finally:
+            ours.kill("agent", "controller")
