@@ -95,35 +95,35 @@ def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
     for each in ends:
         held = None if _over(each, wants, past) else at.pop(place_of(each), None)
         if held is None:
-            reports.append(_report(each, SliceState.DELETED))
+            reports.append(reported(each, SliceState.DELETED))
             continue
         going.append(held)
         destroys.append(Destroy(held))
-        reports.append(_report(each, SliceState.DELETING, held, gpu.troubles.get(place_of(each), "")))
+        reports.append(reported(each, SliceState.DELETING, held, gpu.troubles.get(place_of(each), "")))
     failed: set[Place] = set()
     for each in wants:
         before = past.get(each.id)
         held = at.get(place_of(each))
         if before is not None and before.state is SliceState.FAILED:
             # It stays failed until the controller takes it back, which may have promised the pod another by now.
-            reports.append(_report(each, SliceState.FAILED, reason=before.reason))
+            reports.append(reported(each, SliceState.FAILED, reason=before.reason))
             failed.add(place_of(each))
         elif held is not None and held.whole:
-            reports.append(_report(each, SliceState.CREATED, at.pop(place_of(each))))
+            reports.append(reported(each, SliceState.CREATED, at.pop(place_of(each))))
         elif held is not None or any(_overlap(other.placement, each) for other in going):
             # Half made by an agent that was killed; or not gone yet, though the slot was given away.
             if held is not None:
                 del at[place_of(each)]
                 destroys.append(Destroy(held))
-            reports.append(_report(each, SliceState.CREATING, held, gpu.troubles.get(place_of(each), "")))
+            reports.append(reported(each, SliceState.CREATING, held, gpu.troubles.get(place_of(each), "")))
         elif each.state is State.UNGATED:
             # Its pod has run: a new, empty slice in its place would hide that from it.
-            reports.append(_report(each, SliceState.FAILED, reason=f"slice lost: {gpu.lost}"))
+            reports.append(reported(each, SliceState.FAILED, reason=f"slice lost: {gpu.lost}"))
         elif gpu.ill:
-            reports.append(_report(each, SliceState.FAILED, reason=gpu.ill))
+            reports.append(reported(each, SliceState.FAILED, reason=gpu.ill))
         else:
             creates.append(Create(each))
-            reports.append(_report(each, SliceState.CREATING))
+            reports.append(reported(each, SliceState.CREATING))
     orphans: list[Slice] = []
     promised = {each.id for each in allocations}
     left = {place_of(each) for each in past.values() if each.state not in _NOT_OURS and each.id not in promised}
@@ -145,11 +145,11 @@ def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple
         if each.state not in WANTED:
             gone = before is not None and before.state is SliceState.DELETED
             state = SliceState.DELETED if gone else SliceState.DELETING
-            reports.append(_report(each, state, reason="" if gone else ill))
+            reports.append(reported(each, state, reason="" if gone else ill))
         elif before is not None and before.state in (SliceState.CREATED, SliceState.FAILED):
             reports.append(before)
         elif each.state is not State.UNGATED:
-            reports.append(_report(each, SliceState.FAILED, reason=ill))
+            reports.append(reported(each, SliceState.FAILED, reason=ill))
     return tuple(reports)
 
 
@@ -167,7 +167,8 @@ def _overlap(one: Placement, other: Allocation) -> bool:
     return bool(one.mask & Placement(other.profile, other.start, other.size).mask)
 
 
-def _report(told: Allocation, state: SliceState, held: Slice | None = None, reason: str = "") -> PreparedSlice:
+def reported(told: Allocation, state: SliceState, held: Slice | None = None, reason: str = "") -> PreparedSlice:
+    """What to say of an allocation; `held` is the slice that was made for it."""
     return PreparedSlice(
         id=told.id,
         gpu=told.gpu,

@@ -5,7 +5,7 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.agent.decision import WANTED
+from instaslice.agent.decision import WANTED, reported
 from instaslice.agent.worker import GpuWorker, Surroundings
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
@@ -121,17 +121,10 @@ class NodeAgent:
 
     def _nowhere(self, told: Allocation) -> PreparedSlice:
         """What becomes of an allocation on a GPU that was taken out of the node."""
-        wanted = told.state in WANTED
         has = ", ".join(self._workers) or "none"
-        return PreparedSlice(
-            id=told.id,
-            gpu=told.gpu,
-            profile=told.profile,
-            start=told.start,
-            size=told.size,
-            state=SliceState.FAILED if wanted else SliceState.DELETED,
-            reason=words(f"GPU {told.gpu} is not in this node (it has {has})") if wanted else "",
-        )
+        if told.state not in WANTED:
+            return reported(told, SliceState.DELETED)
+        return reported(told, SliceState.FAILED, reason=f"GPU {told.gpu} is not in this node (it has {has})")
 
 
 def unserved(thing: Instaslice, why: str, now: datetime) -> Status:

@@ -251,7 +251,7 @@ class Seating:
             self._edits[held] = await self._lanes.call(held.gpu, "describe a slice", partial(self._wiring.edits, held))
         except (DriverError, OSError) as error:
             self._warn(f"{held.placement} of GPU {held.gpu} cannot be given to its container: {error}")
-            await asyncio.sleep(LATER)
+            await self._clock.sleep(LATER)
         self._asked.discard(held)
         self._news.set()
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from instaslice.kube import core
 from instaslice.kube.client import JsonOp
-from instaslice.kube.core import Resources, SchedulingGate
 from instaslice.kube.meta import ObjectMeta, Part
 
 
@@ -14,30 +14,16 @@ class Variable(Part, frozen=True):
     name: str
 
 
-class Container(Part, frozen=True):
-    name: str
-    resources: Resources = Resources()
+class Container(core.Container, frozen=True):
     env: list[Variable] | None = None
-    restart_policy: str = ""
-
-    @property
-    def sidecar(self) -> bool:
-        """Of an init container: it keeps running beside the others."""
-        return self.restart_policy == "Always"
-
-
-class Toleration(Part, frozen=True):
-    key: str = ""
-    operator: str = "Equal"
-    effect: str = ""
 
 
 class PodSpec(Part, frozen=True):
     node_name: str = ""
     containers: list[Container] = msgspec.field(default_factory=list)
     init_containers: list[Container] = msgspec.field(default_factory=list)
-    scheduling_gates: list[SchedulingGate] | None = None
-    tolerations: list[Toleration] | None = None
+    scheduling_gates: list[core.SchedulingGate] | None = None
+    tolerations: list[core.Toleration] | None = None
 
 
 class Meta(ObjectMeta, frozen=True):

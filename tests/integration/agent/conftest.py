@@ -5,9 +5,9 @@ import contextlib
 import uuid
 
 import pytest
-from machines import RULES, Agent, Machine, node_manifest
+from machines import Agent, Machine, node_manifest
 
-from instaslice.api import crd
+from instaslice.api import crd, roles
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.kube.core import NODES, Bare
 from instaslice.kube.errors import NotFound
@@ -62,7 +62,7 @@ async def account(cluster, client, group, tmp_path):
     meta = {"name": group}
     subject = {"kind": "User", "apiGroup": RBAC, "name": group}
     role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": group}
-    await client.create(ROLES, {"metadata": meta, "rules": RULES})
+    await client.create(ROLES, {"metadata": meta, "rules": list(roles.AGENT.cluster)})
     await client.create(BINDINGS, {"metadata": meta, "subjects": [subject], "roleRef": role})
     plane = cluster.plane()
     authority = Authority(plane.layout.pki)

@@ -17,18 +17,6 @@ from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 
 PATIENCE = 60
-# What the agent's account may do, and no more.
-RULES = [
-    {"apiGroups": [""], "resources": ["nodes", "pods"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
-    {
-        "apiGroups": [names.GROUP],
-        "resources": ["instaslices"],
-        "verbs": ["get", "list", "watch", "create", "patch", "delete"],
-    },
-    {"apiGroups": [names.GROUP], "resources": ["instaslices/status"], "verbs": ["patch"]},
-    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-]
 ROOM = {"cpu": "64", "memory": "512Gi"}
 LABEL = "local.gpu.das.com/test"
 

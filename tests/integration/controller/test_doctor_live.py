@@ -29,8 +29,7 @@ from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Spec as ClusterSpec
-from instaslice.local.kueue import DEFINITIONS
-from instaslice.local.objects import Objects
+from instaslice.local.objects import DEFINITIONS, Objects
 
 A100 = models.named("A100-40GB")
 NODE = "gpu-0"

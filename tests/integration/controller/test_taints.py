@@ -17,8 +17,7 @@ from instaslice.kube.core import NODES
 from instaslice.kube.errors import Invalid
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.kube.watch import Reflector
-from instaslice.local.kueue import DEFINITIONS
-from instaslice.local.objects import Objects
+from instaslice.local.objects import DEFINITIONS, Objects
 
 THEIRS = {"key": "team", "value": "a", "effect": "NoSchedule", "timeAdded": "2026-11-16T00:00:00Z"}
 
