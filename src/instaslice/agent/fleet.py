@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 MANAGER = "instaslice-agent"
 GLANCE_SECONDS = 60.0
 """Between two looks at hardware and status that nothing told us to take: somebody may have changed them by hand."""
-LAZY_SECONDS = 1.0
-"""Between two writes that say nothing but which spec was seen: it would double our writes, and nobody waits for it."""
+LAZY_SECONDS = 5.0
+"""Between two writes that nobody waits for, as which spec was seen: they would double our writes."""
 RETRY_SECONDS = 1.0
 WORKERS = 16
 """Nodes looked at side by side, which is to say: writes in flight."""
@@ -227,7 +227,7 @@ class Fleet:
         if not ops:
             return None
         began = self._clock.monotonic()
-        wait = (played.wrote + LAZY_SECONDS if report.trivial(ops) else played.free_at) - began
+        wait = self._pause(played, status, began)
         if wait > 0:
             return wait
         played.written = None  # until the server has said that it is
@@ -235,6 +235,13 @@ class Fleet:
         played.written, played.wrote = status, self._clock.monotonic()
         played.free_at = played.wrote + gathering(played.wrote - began)
         return None
+
+    def _pause(self, played: Played, status: Status, now: float) -> float:
+        """How long a report may wait for company. One that leaves nothing under way goes at once: the next will not
+        come before the controller writes again, which has gathered what it wants."""
+        if not report.awaited(played.written, status):
+            return played.wrote + LAZY_SECONDS - now
+        return played.free_at - now if report.under_way(status) else 0.0
 
     async def _patch(self, thing: Instaslice, ops: list[JsonOp]) -> None:
         key = Key("", thing.metadata.name)

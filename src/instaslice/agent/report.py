@@ -2,12 +2,11 @@
 
 import msgspec
 
-from instaslice.api.instaslice import Status
+from instaslice.api.instaslice import SliceState, Status
 from instaslice.kube.client import JsonOp
 
 _FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Status))
-
-_SEEN = "/status/observedGeneration"
+_UNDER_WAY = (SliceState.CREATING, SliceState.DELETING)
 
 
 def patch(before: Status | None, now: Status) -> list[JsonOp]:
@@ -24,9 +23,20 @@ def patch(before: Status | None, now: Status) -> list[JsonOp]:
     return ops
 
 
-def trivial(ops: list[JsonOp]) -> bool:
-    """Whether they say nothing but which spec was seen."""
-    return [op.path for op in ops] == [_SEEN]
+def awaited(before: Status | None, now: Status) -> bool:
+    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone."""
+    if before is None:
+        return True
+    told = {each.id: each for each in before.slices}
+    if any(told.get(each.id) != each for each in now.slices):
+        return True
+    quiet = {"observed_generation": 0, "slices": (), "summary": None}
+    return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)
+
+
+def under_way(status: Status) -> bool:
+    """Whether more is about to change by itself."""
+    return any(each.state in _UNDER_WAY for each in status.slices)
 
 
 def _without(path: str) -> JsonOp:

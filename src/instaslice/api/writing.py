@@ -11,6 +11,7 @@ UNTRACKED = JsonOp(op="replace", path="/metadata/managedFields", value=[{}])
 
 SHARE = 5.0
 MOST_SECONDS = 1.0
+LONGEST_PAUSE = 0.3
 AT_ONCE = 2
 """Objects that one process writes side by side. More would only queue in the server, and others behind them; the
 slower the server, the more a write then carries."""
@@ -20,3 +21,9 @@ def gathering(took: float) -> float:
     """Seconds that changes may gather after a write that took so long: a writer is at one object for a sixth of the
     time at most. A quiet server takes a small object in milliseconds, and nobody notices; a busy one is spared."""
     return min(MOST_SECONDS, SHARE * took)
+
+
+def company(took: float) -> float:
+    """Seconds that a first change waits for others, where the last write of any object took so long: of a wave of pods
+    one would be written at once otherwise, and all others after the gathering."""
+    return min(LONGEST_PAUSE, took)

@@ -42,8 +42,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Object)
 
 MANAGER = "instaslice-controller"
-LAZY_SECONDS = 1.0
-"""How long a write may wait for company that nobody waits for."""
+LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
+"""How long a write that nobody waits for may wait for company: the latter while pods wait for other writes."""
 UNGATES_AT_ONCE = 16
 WAVE_SECONDS = 0.3
 HINT_SECONDS = 2.0
@@ -88,6 +88,8 @@ class Controller:
         self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
         self._specs = Specs(client, self.dispatcher.ledger, MANAGER, clock)
         self._writes: Queue[NodeName] = Queue(clock=clock)
+        self._echoes: Queue[NodeName] = Queue(clock=clock)
+        """Of which nodes there is something to write that nobody waits for."""
         self._ungates: Queue[str] = Queue(clock=clock)
         self._failures: Queue[str] = Queue(clock=clock)
         self._why_failed: dict[str, str] = {}
@@ -117,6 +119,7 @@ class Controller:
             self.dispatcher.resume()
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
             group.create_task(self._writes.work(self._write, workers=AT_ONCE), name="write specs")
+            group.create_task(self._echoes.work(self._echo), name="write what nobody waits for")
             group.create_task(self._ungates.work(self._ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
             group.create_task(self._failures.work(self._fail), name="fail pods")
             group.create_task(self._teller.run(), name="tell")
@@ -130,9 +133,10 @@ class Controller:
 
     def write(self, node: NodeName, *, soon: bool) -> None:
         if soon:
-            self._writes.add(node)
+            self._writes.add_after(node, self._specs.pause)
         else:
-            self._writes.add_after(node, LAZY_SECONDS)
+            self._echoes.add_after(node, LAZY_SECONDS)
+            self._writes.add_after(node, LATEST_SECONDS)
 
     def ungate(self, uid: str) -> None:
         self._ungates.add(uid)
@@ -174,6 +178,12 @@ class Controller:
     async def _write(self, node: NodeName) -> float | None:
         # After a pause of this process others may have decided meanwhile; the renewal is about to notice.
         return await self._specs.write(node) if self._leads() else LAZY_SECONDS
+
+    async def _echo(self, node: NodeName) -> float | None:
+        if self._busy():
+            return LAZY_SECONDS
+        self._writes.add(node)
+        return None
 
     def _busy(self) -> bool:
         """Whether pods wait for a write of ours, or did a moment ago: a burst comes in waves."""

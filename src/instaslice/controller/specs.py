@@ -7,7 +7,7 @@ leader that was replaced without noticing is refused, and status reports are in 
 from dataclasses import dataclass
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec
-from instaslice.api.writing import gathering
+from instaslice.api.writing import company, gathering
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.kube.client import Client, JsonOp
@@ -37,6 +37,8 @@ class Specs:
         self._ledger = ledger
         self._manager = manager
         self._known: dict[NodeName, _Known] = {}
+        self.pause = 0.0
+        """Seconds that a change should wait for others."""
 
     def seen(self, old: Instaslice | None, new: Instaslice | None) -> None:
         """What the watch says. Only of objects that are new to us the spec counts; then ours does. Raises Deposed where
@@ -82,6 +84,7 @@ class Specs:
         known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
         now = self._clock.monotonic()
         known.free_at = now + gathering(now - began)
+        self.pause = company(now - began)
         return None
 
     async def _look(self, node: NodeName, known: _Known) -> None:

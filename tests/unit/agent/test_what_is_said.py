@@ -6,7 +6,7 @@ from agent_bench import A100, Bench
 
 from instaslice.agent import faults, report
 from instaslice.agent.resources import advertised, correction
-from instaslice.api.instaslice import INSTASLICES
+from instaslice.api.instaslice import INSTASLICES, SliceState
 from instaslice.errors import BadInput
 from instaslice.geometry import models
 from instaslice.kube.core import NodeStatus
@@ -52,11 +52,33 @@ def test_only_the_fields_that_changed_are_written():
     bench.work()
     ops = report.patch(first, bench.written)
     assert [op.path for op in ops] == ["/status/observedGeneration", "/status/slices", "/status/summary"]
-    assert not report.trivial(ops)
-    seen = msgspec.structs.replace(bench.written, observed_generation=9)
-    assert report.trivial(report.patch(bench.written, seen))
     gone = msgspec.structs.replace(bench.written, slices=())
     assert msgspec.json.encode(report.patch(bench.written, gone)[0].value) == b"[]"
+
+
+def test_nobody_waits_to_hear_which_spec_was_seen_or_that_an_entry_is_gone():
+    bench = Bench()
+    bench.work()
+    first = bench.written
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    made = bench.written
+    assert report.awaited(None, first)
+    assert report.awaited(first, made), "its pod waits for it"
+    gone = msgspec.structs.replace(made, observed_generation=9, slices=(), summary=None)
+    assert not report.awaited(made, gone)
+    assert report.awaited(made, msgspec.structs.replace(gone, boot_id="another"))
+    assert not report.awaited(made, made)
+
+
+def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
+    bench = Bench()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    (made,) = bench.written.slices
+    for state in SliceState:
+        status = msgspec.structs.replace(bench.written, slices=(msgspec.structs.replace(made, state=state),))
+        assert report.under_way(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
 
 
 def test_a_status_is_the_same_when_it_comes_back():
