@@ -232,11 +232,14 @@ class Dispatcher:
                 self._take_back(promise, _why_gone(pod))
                 if pod is not None and not pod.ended:
                     self._orders.tell(uid)
-        elif promise is not None:
+        elif promise is not None and _may_use(pod, promise):
             self._advance(pod, promise)
         elif gated(pod):
             if not held_by_others(pod):
                 self._queue(pod)
+        elif promise is not None:
+            self._take_back(promise, f"the pod was let go to node {pinned(pod)} before")
+            self._look(uid)
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
             self._homeless.add(uid)
             self._orders.tell(uid)
@@ -419,6 +422,12 @@ class Dispatcher:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
         return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+
+
+def _may_use(pod: Pod, promise: Promise) -> bool:
+    """Whether the pod can still run where it was promised slices. One that was let go to another node cannot: a write
+    that had no answer took effect after those slices had failed and others were promised."""
+    return gated(pod) or pinned(pod) in ("", promise.node)
 
 
 def _told(pod: Pod | None) -> list[str]:

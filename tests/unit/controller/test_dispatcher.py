@@ -58,6 +58,22 @@ def test_two_containers_with_different_profiles_share_a_node(world):
     assert [(a.container, a.profile) for a in world.spec("a").allocations] == [("c0", "3g.20gb"), ("c1", "2g.10gb")]
 
 
+def test_a_pod_that_a_late_write_let_go_to_another_node_gives_back_what_it_was_promised(world):
+    world.add_node("b")
+    uid = world.add_pod("1g.5gb")
+    world.dispatcher.decide()
+    promised = world.on(uid)
+    world.let_go(uid, {"a": "b", "b": "a"}[promised], "MIG-gone")
+    assert world.on(uid) is None
+    assert why(world, uid).kind == "SliceLost"
+    world.settle(but="bind")
+    assert not world.spec(promised).allocations
+    world.now += world.limits.bind
+    world.woken = True
+    world.settle(but="bind")
+    assert world.pods[uid].status.phase == "Failed", "it does not wait for ever"
+
+
 @pytest.mark.parametrize(
     "free, runs", [pytest.param("500m", True, id="exactly"), pytest.param("499m", False, id="one milli-core less")]
 )

@@ -20,7 +20,21 @@ from instaslice.controller.orders import Limits
 from instaslice.controller.requests import amounts, effective
 from instaslice.controller.wants import gated
 from instaslice.geometry import States, models
-from instaslice.kube.core import Condition, Container, Node, NodeStatus, Pod, PodSpec, PodStatus, Resources
+from instaslice.kube.core import (
+    Affinity,
+    Condition,
+    Container,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    NodeStatus,
+    Pod,
+    PodSpec,
+    PodStatus,
+    Requirement,
+    Resources,
+)
 from instaslice.kube.core import SchedulingGate as Gate
 from instaslice.kube.meta import ObjectMeta
 from instaslice.placement import policies
@@ -190,10 +204,10 @@ class World:
         getattr(self, f"_do_{kind}")(what)
         self.check()
 
-    def settle(self, most=10_000):
-        """Let everything happen that happens by itself, in any order."""
+    def settle(self, most=10_000, but=""):
+        """Let everything happen that happens by itself, in any order; `but` is a kind of deed that does not."""
         for _ in range(most):
-            deeds = self.deeds()
+            deeds = [deed for deed in self.deeds() if deed[0] != but]
             if not deeds:
                 return
             self.do(self.rng.choice(deeds))
@@ -216,10 +230,17 @@ class World:
         if pod is None or promise is None or not gated(pod) or not promise.created:
             return
         assert patches.ungate(pod, promise.node, promise.uuids)
-        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(promise.uuids)}
+        self.let_go(uid, promise.node, *promise.uuids)
+
+    def let_go(self, uid, node, *uuids):
+        """The gate goes, as a patch of the controller says it."""
+        pod = self.pods[uid]
+        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids)}
         meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
-        self.pinned[uid] = promise.node
-        spec = msgspec.structs.replace(pod.spec, scheduling_gates=None)
+        self.pinned[uid] = node
+        term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
+        pin = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=[term])))
+        spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, affinity=pin)
         self._set(Pod(metadata=meta, spec=spec, status=pod.status))
 
     def _do_fail(self, uid):
