@@ -168,6 +168,9 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
             for name in ("agent", "controller"):
                 ours.start(name)
             (thing,) = await until(reported)
+            conditions = {each.type: (each.status, each.reason) for each in thing.status.conditions}
+            print("conditions:", conditions)
+            assert conditions == {"Ready": ("True", "Serving"), "GpusReady": ("True", "AllWell")}
             smallest = thing.status.models[0].profiles[0]
             for number in range(smallest.limit + 1):
                 await client.create(PODS, pod(f"p{number}", smallest.name))

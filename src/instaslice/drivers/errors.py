@@ -1,6 +1,7 @@
 """What hardware answers when it does not do what was asked.
 
 InstasliceError
+├── Stuck              not one GPU but the whole driver does not come back: the process ends, nobody catches it
 └── DriverError
     ├── SlotTaken      something is where the slice should be; choose another slot
     ├── InUse          a process holds the slice; try again when it is gone
@@ -10,6 +11,13 @@ InstasliceError
 """
 
 from instaslice.errors import InstasliceError
+
+DRAIN_AND_RESET = "look for Xid in dmesg, drain the node, and reset the GPU (nvidia-smi --gpu-reset) or reboot"
+"""The remedy for a GPU that hangs."""
+
+
+class Stuck(InstasliceError):
+    """The driver itself hangs, and with it every GPU. Whoever runs the agent starts it anew."""
 
 
 class DriverError(InstasliceError):
