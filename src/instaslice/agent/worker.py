@@ -204,7 +204,8 @@ class GpuWorker:
             if self._blind is None or self._blind.due <= now:
                 return _Look()
             if self._decision is None:
-                self._settle(unreadable(self._allocations, self._past, self._blind.reason))
+                ill = self._ill.words if self._ill else self._blind.reason
+                self._settle(unreadable(self._allocations, self._past, ill))
                 self._decision = Decision((), self.reports)
             return None
         decision = self._decide(now)

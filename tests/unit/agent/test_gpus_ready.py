@@ -132,6 +132,7 @@ def test_what_is_on_one_that_was_known_before_is_not_taken_for_gone(grace):
     bench.restart()
     bench.write(*mine[:2], bench.wants("ends", start=2, state="deleting", gpu=1))
     assert bench.work() == {"runs": "created", "other": "created", "ends": "deleting"}
+    assert next(each.reason for each in bench.written.slices if each.id == "ends") == "look at it has not come back"
     assert [(gpu.index, gpu.health.value) for gpu in bench.written.gpus] == [(0, "healthy"), (1, "unhealthy")]
     assert bench.failures == []
     assert bench.written.models == models, "with others the controller would take its slices for gone"

@@ -33,6 +33,7 @@ class Seen:
 
 
 def seen(library: Library, index: int) -> Seen:
+    """Asks this GPU alone."""
     handle = library.at_index(index)
     return Seen(index, GpuUuid(library.uuid(handle)), library.product(handle), handle)
 

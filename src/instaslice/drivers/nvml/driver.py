@@ -117,7 +117,7 @@ class NvmlDriver(Driver):
     def left_alone(self) -> Mapping[str, str]:
         """Why each GPU that was looked at and not found is not ours, by UUID; also what was asked for in `gpus` and is
         not there."""
-        seen = [(one.index, one.uuid, one.product) for one in self._seen.values()]
+        seen = sorted((one.index, one.uuid, one.product) for one in list(self._seen.values()))
         there = ", ".join(f"{index}: {uuid} {product}" for index, uuid, product in seen) or "none"
         return {
             **self._left_alone,
