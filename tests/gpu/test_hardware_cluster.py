@@ -32,6 +32,7 @@ from instaslice.local.process import Processes
 
 NODE = "real-gpu"
 ROUNDS = 8
+IDLE_S = 20
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
 AMOUNTS = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "50Gi", "pods": "110"}
 READY = {
@@ -90,6 +91,13 @@ class Ours:
             if running is not None:
                 running.kill()
                 running.wait()
+
+    def cost(self, name):
+        """Seconds of CPU so far, and memory in MiB."""
+        proc = Path(f"/proc/{self._running[name].pid}")
+        fields = (proc / "stat").read_text().rpartition(")")[2].split()
+        ticks, pages = int(fields[11]) + int(fields[12]), int((proc / "statm").read_text().split()[1])
+        return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
     def again(self, name):
         self.kill(name)
@@ -197,6 +205,10 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
             for each in await client.list(PODS, Selector(namespace="default")):
                 await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
             await until(over)
+            before, _ = ours.cost("agent")
+            await asyncio.sleep(IDLE_S)
+            after, memory = ours.cost("agent")
+            print(f"agent, idle: {100 * (after - before) / IDLE_S:.2f} % of a core, {memory:.0f} MiB")
             # Nobody advertises what the agent offers, as there is no kubelet.
             wrong = [each for each in await check(client) if each.invariant is not Invariant.CAPACITY_TRUE]
             assert wrong == []
