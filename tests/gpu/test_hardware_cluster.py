@@ -75,14 +75,32 @@ class Ours:
         places = [word for flag, folder in folders.items() for word in (flag, str(home / folder))]
         self._lines = {
             "controller": ["controller", "--identity", "one", *kubeconfig],
-            "agent": ["agent", "--node", NODE, "--gpus", gpu, "--enable-mig", "--grace", "3", *places, *kubeconfig],
+            "agent": [
+                "agent",
+                "--node",
+                NODE,
+                "--gpus",
+                gpu,
+                "--enable-mig",
+                "--grace",
+                "3",
+                "--deadline",
+                "5",
+                *places,
+                *kubeconfig,
+            ],
         }
         self._home = home
         self._running = {}
+        self.hang = home / "hang"
+        """While this file is there, the GPU does not answer an agent that looks for it."""
 
     def start(self, name):
+        program = (
+            [Path(__file__).parent / "hanging_agent.py", self.hang] if name == "agent" else ["-m", "instaslice.cli"]
+        )
         with (self._home / f"{name}.log").open("ab") as log:
-            line = [sys.executable, "-m", "instaslice.cli", *self._lines[name]]
+            line = [sys.executable, *program, *self._lines[name]]
             self._running[name] = subprocess.Popen(line, stdout=log, stderr=log)
 
     def kill(self, *names_):
@@ -214,3 +232,58 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
             assert wrong == []
         finally:
             ours.kill("agent", "controller")
+
+
+@pytest.mark.timeout(120)
+async def test_an_agent_that_finds_its_gpu_hanging_says_so_and_disturbs_no_pod(index, plane, tmp_path):
+    ours = Ours(plane, tmp_path / "ours", index)
+    async with await Client.connect(plane.layout.kubeconfig, rate=1000, burst=1000) as client:
+        await furnish(client)
+
+        async def ready(status):
+            for thing in await client.list(INSTASLICES):
+                for each in thing.status.conditions:
+                    if (each.type, each.status) == ("GpusReady", status):
+                        return thing, each
+            return None
+
+        async def let_go(count):
+            pods = await client.list(PODS, Selector(namespace="default"))
+            given = [each for each in pods if not each.spec.scheduling_gates]
+            return given if len(given) == count else None
+
+        async def over():
+            return not on_gpu() and not any(thing.spec.allocations for thing in await client.list(INSTASLICES))
+
+        try:
+            for name in ("agent", "controller"):
+                ours.start(name)
+            thing, _ = await until(lambda: ready("True"))
+            smallest = thing.status.models[0].profiles[0].name
+            for number in range(2):
+                await client.create(PODS, pod(f"p{number}", smallest))
+            before = {each.metadata.annotations[names.MIG_UUIDS] for each in await until(lambda: let_go(2))}
+            assert before == on_gpu()
+
+            ours.hang.touch()
+            ours.again("agent")
+            thing, told = await until(lambda: ready("False"))
+            print(f"GpusReady is {told.status}, {told.reason}: {told.message}")
+            assert told.reason == "GpuHung"
+            assert [gpu.health.value for gpu in thing.status.gpus] == ["unhealthy"]
+            await client.create(PODS, pod("waits", smallest))
+            await asyncio.sleep(5)  # longer than the grace
+            thing, _ = await until(lambda: ready("False"))
+            assert {each.mig_uuid for each in thing.status.slices if each.state == "created"} == before == on_gpu()
+            assert len(await let_go(2)) == 2
+
+            ours.hang.unlink()
+            await until(lambda: ready("True"))
+            given = await until(lambda: let_go(3))
+            assert before < {each.metadata.annotations[names.MIG_UUIDS] for each in given} == on_gpu()
+            for each in given:
+                await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
+            await until(over)
+        finally:
+            ours.kill("agent", "controller")
+            print((tmp_path / "ours/agent.log").read_text()[-3000:])
