@@ -269,4 +269,3 @@ async def test_an_agent_that_finds_its_gpu_hanging_says_so_and_disturbs_no_pod(i
             await until(lambda: over(client))
         finally:
             ours.kill("agent", "controller")
-            print((tmp_path / "ours/agent.log").read_text()[-3000:])

@@ -158,7 +158,7 @@ class NodeAgent:
             return _condition(before, GPUS_READY, Truth.TRUE, "AllWell", "", now)
         kinds = {ill.kind for _, ill in ills.values()}
         worst = next(kind for kind in Ailment if kind in kinds)
-        message = "; ".join(f"GPU {index} ({uuid}): {ill.words}" for index, (uuid, ill) in sorted(ills.items()))
+        message = "; ".join(_named(index, uuid, ill) for index, (uuid, ill) in sorted(ills.items()))
         return _condition(before, GPUS_READY, Truth.FALSE, worst, words(message), now)
 
     def _nowhere(self, told: Allocation) -> PreparedSlice:
@@ -196,6 +196,12 @@ def _gpus(status: Status) -> tuple[drivers.Gpu, ...]:
     """As they were reported."""
     models = {each.name: each.model() for each in status.models}
     return tuple(drivers.Gpu(GpuUuid(gpu.uuid), gpu.index, models[gpu.model]) for gpu in status.gpus)
+
+
+def _named(index: int, uuid: str, ill: Ill) -> str:
+    # What a call has to say begins with the name that it knew the GPU by.
+    said = ill.words.removeprefix(f"GPU {uuid}: ").removeprefix(f"GPU {index}: ")
+    return f"GPU {index} ({uuid}): {said}"
 
 
 def _restarted(before: str | None, now: str) -> str:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from instaslice.drivers import Ailment, Driver, DriverError, Gpu, GpuUuid, Hung, Ill, Silent, Slice, Stuck
-from instaslice.drivers.errors import DRAIN_AND_RESET
 from instaslice.drivers.lanes import Lanes
 from instaslice.drivers.nvml.driver import NvmlDriver
 from instaslice.drivers.nvml.session import REBOOT
@@ -99,7 +98,7 @@ class WatchedDriver(Driver):
     async def _look_at(self, index: int) -> None:
         name = GpuUuid(str(index))
         try:
-            gpu = await self._looks.call(name, "look at it", partial(self.driver.look, index))
+            gpu = await self._looks.call(name, "a look at it", partial(self.driver.look, index))
         except DriverError as error:
             kind = Ailment.HUNG if isinstance(error, Hung) else Ailment.OTHER
             self._silent[index] = Silent(index, Ill(str(error), kind), self.driver.uuid(index))
@@ -124,4 +123,4 @@ class WatchedDriver(Driver):
             return await self._health.call(gpu, "look after it", ask)
         except Hung:
             # The same words each time: the next question waits behind the one that hangs, and is Hung too.
-            return Ill(f"it has not said for {self._health.deadline:g} s how it is; {DRAIN_AND_RESET}", Ailment.HUNG)
+            return Ill(str(Hung(gpu, f"it has not said for {self._health.deadline:g} s how it is")), Ailment.HUNG)

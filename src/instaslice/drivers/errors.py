@@ -12,9 +12,6 @@ InstasliceError
 
 from instaslice.errors import InstasliceError
 
-DRAIN_AND_RESET = "look for Xid in dmesg, drain the node, and reset the GPU (nvidia-smi --gpu-reset) or reboot"
-"""The remedy for a GPU that hangs."""
-
 
 class Stuck(InstasliceError):
     """The driver itself hangs, and with it every GPU. Whoever runs the agent starts it anew."""
@@ -47,3 +44,8 @@ class GpuLost(DriverError):
 
 class Hung(DriverError):
     """The driver has not come back in time. Whether it took effect is unknown: look before the next step."""
+
+    def __init__(self, gpu: str, what: str) -> None:
+        """`gpu` is its UUID, or its index."""
+        remedy = f"look for Xid in dmesg, drain the node, and run nvidia-smi --gpu-reset -i {gpu} or reboot"
+        super().__init__(f"GPU {gpu}: {what}; {remedy}")

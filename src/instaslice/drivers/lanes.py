@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from instaslice.drivers.driver import GpuUuid
-from instaslice.drivers.errors import DRAIN_AND_RESET, Hung
+from instaslice.drivers.errors import Hung
 
 T = TypeVar("T")
 
@@ -40,7 +40,7 @@ class Lanes:
             if answer.done():
                 return answer.result()
             behind = "" if job.begun else ", behind another call that hangs"
-            raise Hung(f"GPU {gpu}: {what} has not come back after {self.deadline:g} s{behind}; {DRAIN_AND_RESET}")
+            raise Hung(gpu, f"{what} has not come back after {self.deadline:g} s{behind}")
         finally:
             job.abandon()
             answer.cancel()

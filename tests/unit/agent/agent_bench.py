@@ -41,7 +41,7 @@ class MortalDriver(EmulatedDriver):
         return tuple(gpu for gpu in super().discover() if gpu.index not in self.hushed)
 
     def silent(self):
-        return tuple(Silent(index, Ill("look at it has not come back", Ailment.HUNG)) for index in self.hushed)
+        return tuple(Silent(index, Ill(f"GPU {index}: it does not answer", Ailment.HUNG)) for index in self.hushed)
 
     def slices(self, gpu):
         if gpu not in {each.uuid for each in self.discover()}:

@@ -88,7 +88,9 @@ async def test_a_gpu_that_hangs_in_a_call_is_in_the_condition_too(monkeypatch):
     await bench.agent._workers[bench.gpus[0]]._task
     bench.work()
     assert condition(bench).reason == "GpuHung"
-    assert "list slices has not come back after 0.2 s" in condition(bench).message
+    gpu = bench.gpus[0]
+    assert condition(bench).message.startswith(f"GPU 0 ({gpu}): list slices has not come back after 0.2 s; look")
+    assert f"nvidia-smi --gpu-reset -i {gpu}" in condition(bench).message
     bench.driver.faults.heal(bench.gpus[0])
 
 
@@ -102,7 +104,7 @@ def test_one_that_nobody_knows_yet_is_named_by_its_index_and_served_when_it_answ
     bench.work()
     assert [gpu.index for gpu in bench.written.gpus] == [0]
     assert condition(bench).reason == "GpuHung"
-    assert "GPU 1 (UUID not known): look at it has not come back" in condition(bench).message
+    assert "GPU 1 (UUID not known): it does not answer" in condition(bench).message
     bench.write(bench.wants("a-0"))
     assert bench.work() == {"a-0": "created"}
 
@@ -132,7 +134,7 @@ def test_what_is_on_one_that_was_known_before_is_not_taken_for_gone(grace):
     bench.restart()
     bench.write(*mine[:2], bench.wants("ends", start=2, state="deleting", gpu=1))
     assert bench.work() == {"runs": "created", "other": "created", "ends": "deleting"}
-    assert next(each.reason for each in bench.written.slices if each.id == "ends") == "look at it has not come back"
+    assert next(each.reason for each in bench.written.slices if each.id == "ends") == "GPU 1: it does not answer"
     assert [(gpu.index, gpu.health.value) for gpu in bench.written.gpus] == [(0, "healthy"), (1, "unhealthy")]
     assert bench.failures == []
     assert bench.written.models == models, "with others the controller would take its slices for gone"

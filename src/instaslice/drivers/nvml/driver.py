@@ -91,7 +91,7 @@ class NvmlDriver(Driver):
             return None
         library = self._session.library
         try:
-            with self._session.calls(str(index), "look at it"):
+            with self._session.calls(str(index), "a look at it"):
                 one = self._seen[index] = discovery.seen(library, index)
                 name = one.uuid
                 if not self._selection.takes(index, one.uuid, one.product):
