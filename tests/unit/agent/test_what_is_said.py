@@ -7,7 +7,6 @@ from agent_bench import A100, Bench
 from instaslice.agent import faults, report
 from instaslice.agent.resources import advertised, correction
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.drivers import Ill
 from instaslice.errors import BadInput
 from instaslice.geometry import models
 from instaslice.kube.core import NodeStatus
@@ -95,7 +94,7 @@ def test_faults_become_what_is_written_and_no_more():
     first, second = bench.gpus
     told = bench.driver.faults
     faults.inflict(faults.parse("0 lost; 1 hang; 1 refuse 1; 0 monitored 4"), told, bench.gpus)
-    assert told.watch(first, None, 0) == Ill("Xid 79: GPU has fallen off the bus")
+    assert told.watch(first, None, 0).words == "Xid 79: GPU has fallen off the bus"
     assert (told.hangs(first), told.hangs(second)) == (False, True)
     assert told.held(first, 4).monitor
     faults.inflict(faults.parse("1 hang; 0 held 4"), told, bench.gpus)
