@@ -142,10 +142,10 @@ PICKS: dict[str, Callable[[Times], list[float]]] = {
 def idle(index: str) -> None:
     """Runs in a process of its own: the driver, and nothing to do but watch."""
     driver = NvmlDriver([index])
-    driver.discover()
-    driver.watch_health({}, 0)
+    (gpu,) = driver.discover()
+    driver.watch_health(gpu.uuid, None, 0)
     before, began = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-    driver.watch_health({}, IDLE_S)
+    driver.watch_health(gpu.uuid, None, IDLE_S)
     after, seconds = resource.getrusage(resource.RUSAGE_SELF), time.monotonic() - began
     cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     resident = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()

@@ -32,6 +32,8 @@ from instaslice.local.process import Processes
 
 NODE = "real-gpu"
 ROUNDS = 8
+IDLE_S = 20
+PATIENCE = ["--grace", "3", "--deadline", "5"]
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
 AMOUNTS = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "50Gi", "pods": "110"}
 READY = {
@@ -74,14 +76,18 @@ class Ours:
         places = [word for flag, folder in folders.items() for word in (flag, str(home / folder))]
         self._lines = {
             "controller": ["controller", "--identity", "one", *kubeconfig],
-            "agent": ["agent", "--node", NODE, "--gpus", gpu, "--enable-mig", "--grace", "3", *places, *kubeconfig],
+            "agent": ["agent", "--node", NODE, "--gpus", gpu, "--enable-mig", *PATIENCE, *places, *kubeconfig],
         }
         self._home = home
         self._running = {}
+        self.hang = home / "hang"
+        """While this file is there, the GPU does not answer an agent that looks for it."""
 
     def start(self, name):
+        hanging = [Path(__file__).parent / "hanging_agent.py", self.hang]
+        program = hanging if name == "agent" else ["-m", "instaslice.cli"]
         with (self._home / f"{name}.log").open("ab") as log:
-            line = [sys.executable, "-m", "instaslice.cli", *self._lines[name]]
+            line = [sys.executable, *program, *self._lines[name]]
             self._running[name] = subprocess.Popen(line, stdout=log, stderr=log)
 
     def kill(self, *names_):
@@ -90,6 +96,13 @@ class Ours:
             if running is not None:
                 running.kill()
                 running.wait()
+
+    def cost(self, name):
+        """Seconds of CPU so far, and memory in MiB."""
+        proc = Path(f"/proc/{self._running[name].pid}")
+        fields = (proc / "stat").read_text().rpartition(")")[2].split()
+        ticks, pages = int(fields[11]) + int(fields[12]), int((proc / "statm").read_text().split()[1])
+        return ticks / os.sysconf("SC_CLK_TCK"), pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
 
     def again(self, name):
         self.kill(name)
@@ -138,6 +151,18 @@ async def furnish(client):
     await client.patch(NODES, Key("", NODE), [JsonOp(op="add", path="/spec/taints", value=[])])
 
 
+async def let_go(client, count):
+    """The pods without a gate, when they are as many."""
+    pods = await client.list(PODS, Selector(namespace="default"))
+    given = [each for each in pods if not each.spec.scheduling_gates]
+    return given if len(given) == count else None
+
+
+async def over(client):
+    """Whether nothing is left on the GPU or in the objects."""
+    return not on_gpu() and not any(thing.spec.allocations for thing in await client.list(INSTASLICES))
+
+
 @pytest.mark.timeout(200)
 async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, plane, tmp_path):
     ours = Ours(plane, tmp_path / "ours", index)
@@ -148,11 +173,6 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
         async def reported():
             return [thing for thing in await client.list(INSTASLICES) if thing.status.gpus]
 
-        async def let_go(count):
-            pods = await client.list(PODS, Selector(namespace="default"))
-            given = [each for each in pods if not each.spec.scheduling_gates]
-            return given if len(given) == count else None
-
         async def waits():
             pods = await client.list(PODS, Selector(namespace="default"))
             told = [each.condition(names.SLICE_READY) for each in pods if each.spec.scheduling_gates]
@@ -161,30 +181,30 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
         async def held(count):
             return len(on_gpu()) == count
 
-        async def over():
-            return not on_gpu() and not any(thing.spec.allocations for thing in await client.list(INSTASLICES))
-
         try:
             for name in ("agent", "controller"):
                 ours.start(name)
             (thing,) = await until(reported)
+            conditions = {each.type: (each.status, each.reason) for each in thing.status.conditions}
+            print("conditions:", conditions)
+            assert conditions == {"Ready": ("True", "Serving"), "GpusReady": ("True", "AllWell")}
             smallest = thing.status.models[0].profiles[0]
             for number in range(smallest.limit + 1):
                 await client.create(PODS, pod(f"p{number}", smallest.name))
-            given = await until(lambda: let_go(smallest.limit))
+            given = await until(lambda: let_go(client, smallest.limit))
             uuids = {each.metadata.annotations[names.MIG_UUIDS] for each in given}
             assert len(uuids) == smallest.limit
             assert uuids == on_gpu()
             print("one more waits:", await until(waits))
             await client.delete(PODS, Key("default", given[0].metadata.name), grace_seconds=0)
-            await until(lambda: let_go(smallest.limit))
+            await until(lambda: let_go(client, smallest.limit))
             await client.delete(PODS, Key("default", given[1].metadata.name), grace_seconds=0)
             await until(lambda: held(smallest.limit - 1))
             for number in range(ROUNDS):
                 await client.create(PODS, pod(f"k{number}", smallest.name))
                 await asyncio.sleep(rng.uniform(0.05, 0.5))
                 ours.again("agent")
-                await until(lambda: let_go(smallest.limit))
+                await until(lambda: let_go(client, smallest.limit))
                 if number % 2:
                     ours.again("controller")
                 await client.delete(PODS, Key("default", f"k{number}"), grace_seconds=0)
@@ -193,9 +213,59 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
                 await until(lambda: held(smallest.limit - 1))
             for each in await client.list(PODS, Selector(namespace="default")):
                 await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
-            await until(over)
+            await until(lambda: over(client))
+            before, _ = ours.cost("agent")
+            await asyncio.sleep(IDLE_S)
+            after, memory = ours.cost("agent")
+            print(f"agent, idle: {100 * (after - before) / IDLE_S:.2f} % of a core, {memory:.0f} MiB")
             # Nobody advertises what the agent offers, as there is no kubelet.
             wrong = [each for each in await check(client) if each.invariant is not Invariant.CAPACITY_TRUE]
             assert wrong == []
+        finally:
+            ours.kill("agent", "controller")
+
+
+@pytest.mark.timeout(120)
+async def test_an_agent_that_finds_its_gpu_hanging_says_so_and_disturbs_no_pod(index, plane, tmp_path):
+    ours = Ours(plane, tmp_path / "ours", index)
+    async with await Client.connect(plane.layout.kubeconfig, rate=1000, burst=1000) as client:
+        await furnish(client)
+
+        async def ready(status):
+            for thing in await client.list(INSTASLICES):
+                for each in thing.status.conditions:
+                    if (each.type, each.status) == ("GpusReady", status):
+                        return thing, each
+            return None
+
+        try:
+            for name in ("agent", "controller"):
+                ours.start(name)
+            thing, _ = await until(lambda: ready("True"))
+            smallest = thing.status.models[0].profiles[0].name
+            for number in range(2):
+                await client.create(PODS, pod(f"p{number}", smallest))
+            before = {each.metadata.annotations[names.MIG_UUIDS] for each in await until(lambda: let_go(client, 2))}
+            assert before == on_gpu()
+
+            ours.hang.touch()
+            ours.again("agent")
+            thing, told = await until(lambda: ready("False"))
+            print(f"GpusReady is {told.status}, {told.reason}: {told.message}")
+            assert told.reason == "GpuHung"
+            assert [gpu.health.value for gpu in thing.status.gpus] == ["unhealthy"]
+            await client.create(PODS, pod("waits", smallest))
+            await asyncio.sleep(5)  # longer than the grace
+            thing, _ = await until(lambda: ready("False"))
+            assert {each.mig_uuid for each in thing.status.slices if each.state == "created"} == before == on_gpu()
+            assert len(await let_go(client, 2)) == 2
+
+            ours.hang.unlink()
+            await until(lambda: ready("True"))
+            given = await until(lambda: let_go(client, 3))
+            assert before < {each.metadata.annotations[names.MIG_UUIDS] for each in given} == on_gpu()
+            for each in given:
+                await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
+            await until(lambda: over(client))
         finally:
             ours.kill("agent", "controller")

@@ -40,7 +40,7 @@ def test_the_table_of_models_says_the_same(h200):
 
 
 def test_no_gpu_is_ill(driver, gpu):
-    assert driver.watch_health({}, 0) == {}
+    assert driver.watch_health(gpu.uuid, None, 0) is None
 
 
 def test_each_slice_has_all_multiprocessors_of_its_size(driver, gpu, h200):

@@ -71,6 +71,9 @@ class Emulation:
         if file := self.file(node):
             file.unlink(missing_ok=True)
 
+    async def run(self) -> None:
+        """Nothing: played GPUs change when their node does."""
+
     def file(self, node: Node) -> Path | None:
         """Another for a later machine of the same name: a call that hangs in the old one may still write."""
         return self.folder / f"{node.metadata.name}.{node.metadata.uid}.gpus" if self.folder else None

@@ -107,6 +107,7 @@ class Fleet:
             for reflector in self._reflectors:
                 tasks.create_task(reflector.run())
             tasks.create_task(self._recorder.run())
+            tasks.create_task(self._machines.run())
             await self._nodes.synced()
             await self._objects.synced()
             freeze_heap()

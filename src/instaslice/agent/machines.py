@@ -1,12 +1,14 @@
 """Where the GPUs of a node come from: played from its labels, or found in it."""
 
 from collections.abc import Callable, Hashable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from instaslice.agent.watched import WatchedDriver
 from instaslice.drivers import Driver
 from instaslice.drivers.nvml.driver import NvmlDriver
+from instaslice.kube.clock import Clock
 from instaslice.kube.core import Node
 
 Say = Callable[[str, str, str], None]
@@ -35,14 +37,25 @@ class Machines(Protocol):
         """The machine is gone, and its GPUs with it."""
         ...
 
+    async def run(self) -> None:
+        """What goes on beside all nodes, if anything."""
+        ...
+
 
 class Hardware:
-    """The GPUs that are in this machine when the agent starts, through NVIDIA's library."""
+    """The GPUs that are in this machine, through NVIDIA's library. One that does not answer joins when it does."""
 
-    def __init__(self, gpus: tuple[str, ...] = (), *, enable_mig: bool = False, proc: Path = Path("/proc")) -> None:
-        """Blocks while the GPUs are looked for. Raises DriverError where the library cannot be opened."""
-        self.driver = NvmlDriver(gpus, enable_mig=enable_mig, proc=proc)
-        self._watched = WatchedDriver(self.driver)
+    def __init__(self, watched: WatchedDriver) -> None:
+        self.driver = watched.driver
+        self._watched = watched
+
+    @classmethod
+    async def found(
+        cls, gpus: tuple[str, ...], *, enable_mig: bool, proc: Path, deadline: float, clock: Clock
+    ) -> "Hardware":
+        """Raises DriverError where the library cannot be opened, and Stuck where it does not come back."""
+        opened = partial(NvmlDriver, gpus, enable_mig=enable_mig, proc=proc)
+        return cls(await WatchedDriver.found(opened, deadline, clock))
 
     def shape(self, node: Node) -> Hashable:
         return "hardware"
@@ -50,11 +63,16 @@ class Hardware:
     def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, Control]:
         for gpu, why in self.driver.left_alone.items():
             say("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
-        self._watched.watch(changed)
+        for each in self._watched.silent():
+            say(each.ill.kind, "Discover", f"{each.ill.words}; until it answers it is not used")
+        self._watched.changed = changed
         return self._watched, _Nobody()
 
     def forget(self, node: Node) -> None:
         """Hardware stays."""
+
+    async def run(self) -> None:
+        await self._watched.run()
 
 
 class _Nobody:

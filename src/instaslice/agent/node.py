@@ -1,6 +1,5 @@
 """One node: a worker for each GPU, and the status of its Instaslice object made from what they report."""
 
-from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -22,10 +21,15 @@ from instaslice.api.instaslice import (
     Truth,
 )
 from instaslice.api.summary import summary
+from instaslice.drivers import Ailment, GpuUuid, Ill
+from instaslice.drivers import driver as drivers
+from instaslice.geometry import Model
 from instaslice.kube import quantities
 from instaslice.kube.core import Node
 
 READY = "Ready"
+GPUS_READY = "GpusReady"
+"""Conditions: whether the agent serves, and whether slices can be made on all of its GPUs."""
 
 
 class NodeAgent:
@@ -35,21 +39,19 @@ class NodeAgent:
         """`before` is what was reported last: all that is known of an earlier process."""
         self._around = around
         self._boot = around.driver.boot_id()
-        gpus = around.driver.discover()
-        lost = _restarted(before.boot_id, self._boot)
-        self._workers: Mapping[str, GpuWorker] = {
-            gpu.uuid: GpuWorker(gpu, around, [each for each in before.slices if each.gpu == gpu.uuid], lost)
-            for gpu in gpus
-        }
-        self.models = tuple(gpu.model for gpu in gpus)
-        # Made once: they are the larger part of a status.
-        self._geometries = tuple(map(ModelGeometry.of, {model.name: model for model in self.models}.values()))
-        self._homeless: tuple[PreparedSlice, ...] = ()
-        self._spec: tuple[str, int] | None = None
         self._conditions = before.conditions
+        # Not all may answer by now, and what is on those must not be taken for gone.
+        self._remembered = _gpus(before) if around.driver.silent() else ()
+        self._spec: tuple[str, int] | None = None
+        self._workers: dict[str, GpuWorker] = {}
+        self._geometries: tuple[ModelGeometry, ...] = ()
+        self._homeless = before.slices
+        self._muster(_restarted(before.boot_id, self._boot))
+        self._homeless = ()
 
     def take(self, thing: Instaslice) -> None:
         """The object as it is now; one whose spec is known is no news."""
+        self._muster()
         spec = thing.metadata.uid, thing.metadata.generation
         if spec == self._spec:
             return
@@ -65,6 +67,27 @@ class NodeAgent:
             self._workers[uuid].take(tuple(allocations))
         self._homeless = tuple(homeless)
 
+    def _muster(self, lost: str = "") -> None:
+        """A worker for each GPU: those that answer, and those that we knew and that do not answer now."""
+        driver = self._around.driver
+        there = {gpu.uuid: gpu for gpu in driver.discover()}
+        for gpu in self._remembered:
+            if any(each.may_be(gpu.uuid, gpu.index) for each in driver.silent()):
+                there.setdefault(gpu.uuid, gpu)
+        if there.keys() == self._workers.keys():
+            return
+        past, before = self.slices, self._workers
+        self._workers = {
+            gpu.uuid: before.get(gpu.uuid)
+            or GpuWorker(gpu, self._around, [each for each in past if each.gpu == gpu.uuid], lost)
+            for gpu in sorted(there.values(), key=lambda gpu: gpu.index)
+        }
+        for gone in before.keys() - there.keys():
+            before[gone].end()
+        # Made once: they are the larger part of a status.
+        self._geometries = tuple(map(ModelGeometry.of, {model.name: model for model in self.models}.values()))
+        self._spec = None  # promises are dealt out anew
+
     def look(self) -> None:
         """What is on the GPUs may have changed behind our back."""
         for worker in self._workers.values():
@@ -73,13 +96,14 @@ class NodeAgent:
     def advance(self) -> None:
         """Do what is due now on every GPU, after a look at which of them are well and whether this is the same boot."""
         driver = self._around.driver
-        known = {worker.gpu.uuid: worker.told for worker in self._workers.values() if worker.told}
-        ills = driver.watch_health(known, 0)
+        silent = driver.silent()
         boot = driver.boot_id()
         lost = _restarted(self._boot, boot)
         self._boot = boot
         for worker in self._workers.values():
-            worker.health(ills.get(worker.gpu.uuid, ""))
+            gpu = worker.gpu
+            hung = next((each.ill for each in silent if each.may_be(gpu.uuid, gpu.index)), None)
+            worker.health(hung or driver.watch_health(gpu.uuid, worker.told, 0))
             if lost:
                 worker.look(lost)
             worker.advance()
@@ -94,6 +118,11 @@ class NodeAgent:
             worker.end()
 
     @property
+    def models(self) -> tuple[Model, ...]:
+        """Of each GPU, in order."""
+        return tuple(worker.gpu.model for worker in self._workers.values())
+
+    @property
     def slices(self) -> tuple[PreparedSlice, ...]:
         """What there is to say of every slice now."""
         return (*self._homeless, *(each for worker in self._workers.values() for each in worker.reports))
@@ -101,13 +130,14 @@ class NodeAgent:
     @property
     def ills(self) -> dict[str, str]:
         """Each GPU, in order, and why it is not well; empty words when it is."""
-        return {uuid: worker.ill for uuid, worker in self._workers.items()}
+        return {uuid: worker.ill.words if worker.ill else "" for uuid, worker in self._workers.items()}
 
     def status(self, capacity: NodeCapacity | None) -> Status:
         """What is, as far as it is known; `capacity` is what pods may use of the node."""
         generation = self._spec[1] if self._spec else 0
         now = self._around.clock.now()
-        self._conditions = (_ready(self._conditions, Truth.TRUE, "Serving", "", now),)
+        before = self._conditions
+        self._conditions = (_condition(before, READY, Truth.TRUE, "Serving", "", now), self._gpus_ready(before, now))
         status = Status(
             observed_generation=generation,
             boot_id=self._boot,
@@ -118,6 +148,18 @@ class NodeAgent:
             conditions=self._conditions,
         )
         return msgspec.structs.replace(status, summary=summary(status))
+
+    def _gpus_ready(self, before: tuple[Condition, ...], now: datetime) -> Condition:
+        ills: dict[int, tuple[str, Ill]] = {
+            **{each.index: (each.uuid or "UUID not known", each.ill) for each in self._around.driver.silent()},
+            **{each.gpu.index: (each.gpu.uuid, each.ill) for each in self._workers.values() if each.ill},
+        }
+        if not ills:
+            return _condition(before, GPUS_READY, Truth.TRUE, "AllWell", "", now)
+        kinds = {ill.kind for _, ill in ills.values()}
+        worst = next(kind for kind in Ailment if kind in kinds)
+        message = "; ".join(_named(index, uuid, ill) for index, (uuid, ill) in sorted(ills.items()))
+        return _condition(before, GPUS_READY, Truth.FALSE, worst, words(message), now)
 
     def _nowhere(self, told: Allocation) -> PreparedSlice:
         """What becomes of an allocation on a GPU that was taken out of the node."""
@@ -130,7 +172,7 @@ class NodeAgent:
 def unserved(thing: Instaslice, why: str, now: datetime) -> Status:
     """The status of a node whose GPUs cannot be used at all."""
     before = thing.status
-    ready = _ready(before.conditions, Truth.FALSE, "NoDriver", words(why), now)
+    ready = _condition(before.conditions, READY, Truth.FALSE, "NoDriver", words(why), now)
     generation = thing.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
 
@@ -146,17 +188,32 @@ def capacity(node: Node) -> NodeCapacity:
 def _gpu(worker: GpuWorker) -> Gpu:
     gpu, ill = worker.gpu, worker.ill
     health = Health.UNHEALTHY if ill else Health.HEALTHY
-    return Gpu(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=words(ill))
+    reason = words(ill.words) if ill else ""
+    return Gpu(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)
+
+
+def _gpus(status: Status) -> tuple[drivers.Gpu, ...]:
+    """As they were reported."""
+    models = {each.name: each.model() for each in status.models}
+    return tuple(drivers.Gpu(GpuUuid(gpu.uuid), gpu.index, models[gpu.model]) for gpu in status.gpus)
+
+
+def _named(index: int, uuid: str, ill: Ill) -> str:
+    # What a call has to say begins with the name that it knew the GPU by.
+    said = ill.words.removeprefix(f"GPU {uuid}: ").removeprefix(f"GPU {index}: ")
+    return f"GPU {index} ({uuid}): {said}"
 
 
 def _restarted(before: str | None, now: str) -> str:
     return f"the node was started anew (boot {now}, before {before})" if before and before != now else ""
 
 
-def _ready(before: tuple[Condition, ...], truth: Truth, reason: str, message: str, now: datetime) -> Condition:
-    """The condition; it keeps its time while what it says does not change."""
+def _condition(
+    before: tuple[Condition, ...], name: str, truth: Truth, reason: str, message: str, now: datetime
+) -> Condition:
+    """The condition of that name; it keeps its time while its status does not change."""
     for each in before:
-        if each.type == READY and each.status is truth:
+        if each.type == name and each.status is truth:
             now = each.last_transition_time
     moment = now.replace(microsecond=0)
-    return Condition(type=READY, status=truth, reason=reason, last_transition_time=moment, message=message)
+    return Condition(type=name, status=truth, reason=reason, last_transition_time=moment, message=message)

@@ -1,75 +1,126 @@
-"""A driver whose health is watched from a thread, so that an event loop may ask for it at any time."""
+"""Hardware for an event loop: every question has a deadline, and a GPU that hangs keeps nobody from the others.
+
+Each GPU is looked for and looked after in a lane of its own. What was heard last is there at once.
+"""
 
 import asyncio
-import threading
-import time
-from collections.abc import Callable
-from contextlib import suppress
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from instaslice.drivers import Driver, Gpu, GpuUuid, Ills, Slice
-from instaslice.drivers.errors import DriverError
+from instaslice.drivers import Ailment, Driver, DriverError, Gpu, GpuUuid, Hung, Ill, Silent, Slice, Stuck
+from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.nvml.driver import NvmlDriver
+from instaslice.drivers.nvml.session import REBOOT
+from instaslice.kube.clock import Clock
+
+log = logging.getLogger(__name__)
 
 WATCH_SECONDS = 10.0
-SILENT_SECONDS = 60.0
-"""After which a driver that does not say how its GPUs are is taken to hang."""
+AGAIN_SECONDS = 60.0
+"""Between two looks for a GPU that did not answer."""
+_ALL = GpuUuid("of any index")
 
 
 class WatchedDriver(Driver):
-    """Another driver, with what is static read once. Blocks while it is made."""
+    """The GPUs of this machine that have answered, and what is known of the others."""
 
-    def __init__(self, driver: Driver, clock: Callable[[], float] = time.monotonic) -> None:
-        self._driver = driver
+    def __init__(self, driver: NvmlDriver, deadline: float, clock: Clock) -> None:
+        self.driver = driver
         self._clock = clock
-        self._gpus = driver.discover()
-        self._ills: Ills = {}
-        self._heard = clock()
-        self._thread: threading.Thread | None = None
-        self._changed: Callable[[], None] = lambda: None
+        # Lanes of their own: nobody who makes a slice waits behind somebody who waits for news.
+        self._looks = Lanes(deadline)
+        self._health = Lanes(WATCH_SECONDS + deadline)
+        self._gpus: tuple[Gpu, ...] = ()
+        self._silent: dict[int, Silent] = {}
+        self._ills: dict[GpuUuid, Ill | None] = {}
+        self.changed: Callable[[], None] = lambda: None
+        """Called in the event loop when another GPU is ill or well, or has joined."""
 
-    def watch(self, changed: Callable[[], None]) -> None:
-        """From an event loop: call `changed` in it whenever another GPU is ill or well. The last caller is told."""
-        self._changed = changed
-        if self._thread is None:
-            loop = asyncio.get_running_loop()
-            # A daemon: a hung driver must not keep the agent from ending.
-            self._thread = threading.Thread(target=self._listen, args=(loop,), name="health", daemon=True)
-            self._heard = self._clock()
-            self._thread.start()
+    @classmethod
+    async def found(cls, opened: Callable[[], NvmlDriver], deadline: float, clock: Clock) -> "WatchedDriver":
+        """Of what `opened` blocks for. Raises what it raises, and Stuck where NVML itself does not come back."""
+        lanes = Lanes(deadline)
+        try:
+            driver = await lanes.call(_ALL, "open NVML", opened)
+            count = await lanes.call(_ALL, "count GPUs", driver.count)
+        except Hung:
+            raise Stuck(f"NVIDIA's driver has not answered for {deadline:g} s; {REBOOT}") from None
+        watched = cls(driver, deadline, clock)
+        await watched._look(range(count))
+        return watched
 
-    def prompt(self, gpu: GpuUuid) -> bool:
-        return self._driver.prompt(gpu)
+    async def run(self) -> None:
+        """Look after the GPUs, and for those that do not answer, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            watched: set[GpuUuid] = set()
+            while True:
+                for gpu in self._ills.keys() - watched:
+                    tasks.create_task(self._watch(gpu))
+                    watched.add(gpu)
+                await self._clock.sleep(AGAIN_SECONDS)
+                before = self.silent()
+                await self._look(list(self._silent))
+                if self.silent() != before:
+                    self.changed()
+
+    # The interface --------------------------------------------------------------------------------------------------
 
     def boot_id(self) -> str:
-        return self._driver.boot_id()
+        return self.driver.boot_id()
 
     def discover(self) -> tuple[Gpu, ...]:
         return self._gpus
 
+    def silent(self) -> tuple[Silent, ...]:
+        return tuple(self._silent.values())
+
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
-        return self._driver.slices(gpu)
+        return self.driver.slices(gpu)
 
     def create(self, gpu: GpuUuid, profile: str, start: int) -> Slice:
-        return self._driver.create(gpu, profile, start)
+        return self.driver.create(gpu, profile, start)
 
     def destroy(self, doomed: Slice) -> None:
-        self._driver.destroy(doomed)
+        self.driver.destroy(doomed)
 
-    def watch_health(self, known: Ills, seconds: float) -> Ills:
+    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
         """What was heard last, at once, whatever `seconds` says."""
-        silent = self._clock() - self._heard
-        if silent > SILENT_SECONDS:
-            return {gpu.uuid: "its driver does not answer" for gpu in self._gpus}
-        return self._ills
+        return self._ills[gpu]
 
-    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        while not loop.is_closed():
-            try:
-                ills = dict(self._driver.watch_health(self._ills, WATCH_SECONDS))
-            except DriverError as error:
-                ills = {gpu.uuid: str(error) for gpu in self._gpus}
-                time.sleep(WATCH_SECONDS)
-            news = ills != self._ills
-            self._ills, self._heard = ills, self._clock()
-            if news:
-                with suppress(RuntimeError):  # the loop has ended, and with it whoever listened
-                    loop.call_soon_threadsafe(lambda: self._changed())
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    async def _look(self, indexes: Iterable[int]) -> None:
+        async with asyncio.TaskGroup() as looks:
+            for index in indexes:
+                looks.create_task(self._look_at(index))
+
+    async def _look_at(self, index: int) -> None:
+        name = GpuUuid(str(index))
+        try:
+            gpu = await self._looks.call(name, "a look at it", partial(self.driver.look, index))
+        except DriverError as error:
+            kind = Ailment.HUNG if isinstance(error, Hung) else Ailment.OTHER
+            self._silent[index] = Silent(index, Ill(str(error), kind), self.driver.uuid(index))
+            return
+        # How it is comes first: nothing may be placed on a GPU that waits for its reset.
+        if gpu is not None and gpu.uuid not in self._ills:
+            self._ills[gpu.uuid] = await self._ask(gpu.uuid, None, 0)
+            self._gpus = tuple(sorted((*self._gpus, gpu), key=lambda each: each.index))
+        if self._silent.pop(index, None):
+            log.info("GPU %d answers now", index)
+
+    async def _watch(self, gpu: GpuUuid) -> None:
+        while True:
+            before = self._ills[gpu]
+            self._ills[gpu] = await self._ask(gpu, before, WATCH_SECONDS)
+            if self._ills[gpu] != before:
+                self.changed()
+
+    async def _ask(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+        ask = partial(self.driver.watch_health, gpu, known, seconds)
+        try:
+            return await self._health.call(gpu, "look after it", ask)
+        except Hung:
+            # The same words each time: the next question waits behind the one that hangs, and is Hung too.
+            return Ill(str(Hung(gpu, f"it has not said for {self._health.deadline:g} s how it is")), Ailment.HUNG)

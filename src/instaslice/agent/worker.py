@@ -27,7 +27,7 @@ from instaslice.agent.decision import (
 )
 from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import Driver, DriverError, Hung, Slice, SlotTaken
+from instaslice.drivers import Ailment, Driver, DriverError, Hung, Ill, Slice, SlotTaken
 from instaslice.drivers import driver as drivers
 from instaslice.drivers.lanes import Lanes
 from instaslice.kube.clock import Clock
@@ -67,11 +67,13 @@ class _Trouble:
     reason: str
     tries: int
     due: float
+    kind: Ailment
 
     @classmethod
-    def after(cls, before: "_Trouble | None", reason: str, now: float) -> "_Trouble":
+    def after(cls, before: "_Trouble | None", error: DriverError, now: float) -> "_Trouble":
         tries = before.tries + 1 if before else 0
-        return cls(reason, tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries))
+        kind = Ailment.HUNG if isinstance(error, Hung) else Ailment.OTHER
+        return cls(str(error), tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ class GpuWorker:
         self._allocations: tuple[Allocation, ...] = ()
         self._found: tuple[Slice, ...] = ()
         self._stale = True
-        self._ill = ""
+        self._ill: Ill | None = None
         self._blind: _Trouble | None = None
         self._troubles: dict[Place, _Trouble] = {}
         self._refused: list[tuple[Allocation, str]] = []
@@ -104,12 +106,12 @@ class GpuWorker:
     # What the node tells it -----------------------------------------------------------------------------------------
 
     @property
-    def ill(self) -> str:
-        """Why nothing can be made on this GPU; empty when it is well."""
-        return self._ill or (self._blind.reason if self._blind else "")
+    def ill(self) -> Ill | None:
+        """Why nothing can be made on this GPU; None when it is well."""
+        return self._ill or (Ill(self._blind.reason, self._blind.kind) if self._blind else None)
 
     @property
-    def told(self) -> str:
+    def told(self) -> Ill | None:
         """What the driver said last of its health."""
         return self._ill
 
@@ -124,7 +126,7 @@ class GpuWorker:
         self._stale = True
         self._lost = lost or self._lost
 
-    def health(self, ill: str) -> None:
+    def health(self, ill: Ill | None) -> None:
         """What the driver says ails the GPU. One that is well again is tried again at once."""
         if ill == self._ill:
             return
@@ -202,7 +204,8 @@ class GpuWorker:
             if self._blind is None or self._blind.due <= now:
                 return _Look()
             if self._decision is None:
-                self._settle(unreadable(self._allocations, self._past, self._blind.reason))
+                ill = self._ill.words if self._ill else self._blind.reason
+                self._settle(unreadable(self._allocations, self._past, ill))
                 self._decision = Decision((), self.reports)
             return None
         decision = self._decide(now)
@@ -227,7 +230,7 @@ class GpuWorker:
         self._refused.clear()
         self._troubles = {place: trouble for place, trouble in self._troubles.items() if place in there}
         troubles = {place: trouble.reason for place, trouble in self._troubles.items()}
-        gpu = Gpu(self.gpu.uuid, self._found, self._ill, troubles, self._lost)
+        gpu = Gpu(self.gpu.uuid, self._found, self._ill.words if self._ill else "", troubles, self._lost)
         decision = decide(self._allocations, gpu, self._past)
         orphans = {place_of(each) for each in decision.orphans}
         self._orphaned = {place: self._orphaned.get(place, now) for place in orphans}
@@ -270,9 +273,9 @@ class GpuWorker:
                 self._give_up(wanted, str(error))
             case Destroy(doomed):
                 place = place_of(doomed)
-                self._troubles[place] = _Trouble.after(self._troubles.get(place), str(error), now)
+                self._troubles[place] = _Trouble.after(self._troubles.get(place), error, now)
         if isinstance(work, _Look) or isinstance(error, Hung):
-            self._blind = _Trouble.after(self._blind, str(error), now)
+            self._blind = _Trouble.after(self._blind, error, now)
 
     def _due(self, place: Place, now: float) -> bool:
         trouble = self._troubles.get(place)

@@ -144,19 +144,21 @@ def command(
     clock, lanes = SystemClock(), Lanes(deadline)
     if node:
         state_dir = state_dir or Places.state
-    machines: Machines
-    wiring: Wiring
-    if emulated:
-        shape = Shape(model, count) if model else None
-        machines, wiring = Emulation(state_dir, LATENCIES[latency], shape), Emulated()
-    else:
-        chosen = tuple(each.strip() for each in gpus.split(",") if each.strip())
-        machines = hardware = Hardware(chosen, enable_mig=enable_mig, proc=proc)
-        driver = hardware.driver
-        specs = driver_spec or CTK_SPECS
-        wiring = Nvidia(driver.minor, driver.capabilities, dev=dev, proc=proc, specs=specs)
 
     async def run() -> None:
+        machines: Machines
+        wiring: Wiring
+        if emulated:
+            shape = Shape(model, count) if model else None
+            machines, wiring = Emulation(state_dir, LATENCIES[latency], shape), Emulated()
+        else:
+            chosen = tuple(gpus.split(","))
+            machines = hardware = await Hardware.found(
+                chosen, enable_mig=enable_mig, proc=proc, deadline=deadline, clock=clock
+            )
+            driver = hardware.driver
+            specs = driver_spec or CTK_SPECS
+            wiring = Nvidia(driver.minor, driver.capabilities, dev=dev, proc=proc, specs=specs)
         freeze_heap()
         seating = None
         if node and state_dir:

@@ -10,20 +10,23 @@ memory     what they remember when the agent is killed
 nvml       real ones, through NVIDIA's management library
 """
 
-from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ills, MigUuid, Slice
-from instaslice.drivers.errors import DriverError, GpuLost, Hung, InUse, SlotTaken, Unsupported
+from instaslice.drivers.driver import Ailment, Driver, Gpu, GpuUuid, Ill, MigUuid, Silent, Slice
+from instaslice.drivers.errors import DriverError, GpuLost, Hung, InUse, SlotTaken, Stuck, Unsupported
 
 __all__ = [
+    "Ailment",
     "Driver",
     "DriverError",
     "Gpu",
     "GpuLost",
     "GpuUuid",
     "Hung",
-    "Ills",
+    "Ill",
     "InUse",
     "MigUuid",
+    "Silent",
     "Slice",
     "SlotTaken",
+    "Stuck",
     "Unsupported",
 ]

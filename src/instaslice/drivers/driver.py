@@ -1,15 +1,29 @@
 """What the agent asks of hardware: find GPUs, make and destroy slices, list them, tell what ails."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NewType, Protocol
 
 from instaslice.geometry import Model, Placement
 
 GpuUuid = NewType("GpuUuid", str)
 MigUuid = NewType("MigUuid", str)
-Ills = Mapping[GpuUuid, str]
-"""What is wrong, in words, with each GPU that is not well. Empty when all are."""
+
+
+class Ailment(StrEnum):
+    """What kind of trouble a GPU is in, the worst first."""
+
+    HUNG = "GpuHung"
+    RESET = "ResetNeeded"
+    OTHER = "GpuUnhealthy"
+
+
+@dataclass(frozen=True, slots=True)
+class Ill:
+    """What is wrong with a GPU that is not well, with the remedy."""
+
+    words: str
+    kind: Ailment = Ailment.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +55,19 @@ class Slice:
         return self.mig_uuid is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Silent:
+    """A GPU that is in the machine and has not answered when it was looked for: its geometry is not known, and its
+    UUID only where it got as far as that."""
+
+    index: int
+    ill: Ill
+    uuid: GpuUuid | None = None
+
+    def may_be(self, uuid: str, index: int) -> bool:
+        return self.uuid == uuid if self.uuid else self.index == index
+
+
 class Driver(Protocol):
     """The GPUs of one node.
 
@@ -65,6 +92,10 @@ class Driver(Protocol):
         """All GPUs that can be sliced, by index; also those that are not well."""
         ...
 
+    def silent(self) -> tuple[Silent, ...]:
+        """GPUs that may belong to `discover` one day: they do not answer yet."""
+        return ()
+
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
         """All slices of a GPU by start, whoever made them."""
         ...
@@ -80,9 +111,9 @@ class Driver(Protocol):
         is fine. Raises InUse; the compute instance may be gone by then and the GPU instance still there."""
         ...
 
-    def watch_health(self, known: Ills, seconds: float) -> Ills:
-        """What ails which GPU: at once where that differs from `known`, else when it changes or after `seconds`.
+    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+        """What ails a GPU: at once where that differs from `known`, else when it changes or after `seconds`.
 
-        Needs a thread of its own, except with 0 seconds, which never waits.
+        Needs a thread of its own for each GPU, except with 0 seconds, which waits for no change.
         """
         ...

@@ -13,7 +13,7 @@ from random import Random
 
 import msgspec
 
-from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ills, MigUuid, Slice
+from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ill, MigUuid, Slice
 from instaslice.drivers.errors import DriverError, InUse, SlotTaken, Unsupported
 from instaslice.drivers.faults import Faults
 from instaslice.drivers.latencies import INSTANT, Latencies, Span
@@ -104,8 +104,8 @@ class EmulatedDriver(Driver):
             self._pause(self._latencies.destroy_gi, size)
             self._put(gpu, doomed.gi, None)
 
-    def watch_health(self, known: Ills, seconds: float) -> Ills:
-        return self.faults.watch(known, seconds)
+    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+        return self.faults.watch(gpu, known, seconds)
 
     # Beyond the interface -------------------------------------------------------------------------------------------
 

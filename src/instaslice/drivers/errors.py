@@ -1,6 +1,7 @@
 """What hardware answers when it does not do what was asked.
 
 InstasliceError
+├── Stuck              not one GPU but the whole driver does not come back: the process ends, nobody catches it
 └── DriverError
     ├── SlotTaken      something is where the slice should be; choose another slot
     ├── InUse          a process holds the slice; try again when it is gone
@@ -10,6 +11,10 @@ InstasliceError
 """
 
 from instaslice.errors import InstasliceError
+
+
+class Stuck(InstasliceError):
+    """The driver itself hangs, and with it every GPU. Whoever runs the agent starts it anew."""
 
 
 class DriverError(InstasliceError):
@@ -39,3 +44,8 @@ class GpuLost(DriverError):
 
 class Hung(DriverError):
     """The driver has not come back in time. Whether it took effect is unknown: look before the next step."""
+
+    def __init__(self, gpu: str, what: str) -> None:
+        """`gpu` is its UUID, or its index."""
+        remedy = f"look for Xid in dmesg, drain the node, and run nvidia-smi --gpu-reset -i {gpu} or reboot"
+        super().__init__(f"GPU {gpu}: {what}; {remedy}")

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from instaslice.drivers.driver import GpuUuid, Ills
+from instaslice.drivers.driver import GpuUuid, Ill
 from instaslice.drivers.errors import GpuLost
 
 FALLEN = "Xid 79: GPU has fallen off the bus"
@@ -26,7 +26,7 @@ class Faults:
         self._changed = threading.Condition()
         self._refusals: Counter[GpuUuid] = Counter()
         self._holds: dict[tuple[GpuUuid, int], Hold] = {}
-        self._ills: dict[GpuUuid, str] = {}
+        self._ills: dict[GpuUuid, Ill] = {}
         self._hanging: set[GpuUuid] = set()
 
     # What a test or a demo calls ------------------------------------------------------------------------------------
@@ -48,7 +48,7 @@ class Faults:
     def fail(self, gpu: GpuUuid, reason: str = FALLEN) -> None:
         """Every call for this GPU raises GpuLost, and watchers are told."""
         with self._changed:
-            self._ills[gpu] = reason
+            self._ills[gpu] = Ill(reason)
             self._changed.notify_all()
 
     def hang(self, gpu: GpuUuid) -> None:
@@ -68,14 +68,14 @@ class Faults:
         *,
         refusals: Mapping[GpuUuid, int] | None = None,
         holds: Mapping[tuple[GpuUuid, int], Hold] | None = None,
-        ills: Ills | None = None,
+        ills: Mapping[GpuUuid, str] | None = None,
         hanging: Iterable[GpuUuid] = (),
     ) -> None:
         """These faults and no others, at once: a GPU that hung and still does lets no call through in between."""
         with self._changed:
             self._refusals = Counter(refusals or {})
             self._holds = dict(holds or {})
-            self._ills = dict(ills or {})
+            self._ills = {gpu: Ill(reason) for gpu, reason in (ills or {}).items()}
             self._hanging = set(hanging)
             self._changed.notify_all()
 
@@ -85,8 +85,8 @@ class Faults:
         """At the door of every step: wait out a hang, then raise GpuLost if the GPU has failed."""
         with self._changed:
             self._changed.wait_for(lambda: gpu not in self._hanging)
-            if reason := self._ills.get(gpu):
-                raise GpuLost(f"GPU {gpu}: {what}: {reason}; reset the GPU or drain the node")
+            if ill := self._ills.get(gpu):
+                raise GpuLost(f"GPU {gpu}: {what}: {ill.words}; reset the GPU or drain the node")
 
     def hangs(self, gpu: GpuUuid) -> bool:
         with self._changed:
@@ -104,7 +104,8 @@ class Faults:
         with self._changed:
             return self._holds.get((gpu, start))
 
-    def watch(self, known: Ills, seconds: float) -> Ills:
+    def watch(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._ills != dict(known), timeout=seconds)
-            return dict(self._ills)
+            if seconds:
+                self._changed.wait_for(lambda: self._ills.get(gpu) != known, timeout=seconds)
+            return self._ills.get(gpu)

@@ -21,7 +21,7 @@ class Lanes:
     """Runs blocking calls, those of one GPU in the order in which they came, those of different GPUs in parallel."""
 
     def __init__(self, deadline: float = 60.0) -> None:
-        self._deadline = deadline
+        self.deadline = deadline
         self._lanes: dict[GpuUuid, _Lane] = {}
 
     async def call(self, gpu: GpuUuid, what: str, work: Callable[[], T]) -> T:
@@ -36,11 +36,11 @@ class Lanes:
         job = _Job(work, answer, loop)
         lane.put(job)
         try:
-            await asyncio.wait([answer], timeout=self._deadline)
+            await asyncio.wait([answer], timeout=self.deadline)
             if answer.done():
                 return answer.result()
             behind = "" if job.begun else ", behind another call that hangs"
-            raise Hung(f"GPU {gpu}: {what} has not come back after {self._deadline:g} s{behind}")
+            raise Hung(gpu, f"{what} has not come back after {self.deadline:g} s{behind}")
         finally:
             job.abandon()
             answer.cancel()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from instaslice.agent.node import NodeAgent
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, Instaslice, PodRef, Spec, State
+from instaslice.drivers import Ailment, DriverError, Ill, Silent
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.lanes import Lanes
 from instaslice.geometry import models
@@ -30,9 +31,22 @@ class Killed(BaseException):
 
 
 class MortalDriver(EmulatedDriver):
-    """Hardware that outlives the agent, which is killed when `dies_in` more steps of it have begun."""
+    """Hardware that outlives the agent, which is killed when `dies_in` more steps of it have begun. The GPUs at the
+    indexes in `hushed` have not answered when they were looked for."""
 
     dies_in = None
+    hushed = ()
+
+    def discover(self):
+        return tuple(gpu for gpu in super().discover() if gpu.index not in self.hushed)
+
+    def silent(self):
+        return tuple(Silent(index, Ill(f"GPU {index}: it does not answer", Ailment.HUNG)) for index in self.hushed)
+
+    def slices(self, gpu):
+        if gpu not in {each.uuid for each in self.discover()}:
+            raise DriverError(f"GPU {gpu} is not in this node")
+        return super().slices(gpu)
 
     def _pause(self, step, size):
         if self.dies_in is not None:

@@ -1,29 +1,199 @@
-"""A driver whose health comes from a thread: the event loop hears of it and never waits."""
+"""Hardware under an event loop: a GPU that hangs holds up itself alone, is named, and joins when it answers."""
 
 import asyncio
+import threading
+import time
+from contextlib import asynccontextmanager
+from functools import partial
 
-from agent_bench import A100
+import pytest
+from fake_nvml import FakeNvml, a100, h200
 
-from instaslice.agent.watched import SILENT_SECONDS, WatchedDriver
-from instaslice.drivers.emulated import EmulatedDriver
+from instaslice.agent import watched
+from instaslice.agent.machines import Hardware
+from instaslice.agent.watched import WatchedDriver
+from instaslice.drivers import Ailment, DriverError, Stuck
+from instaslice.drivers.nvml import NvmlDriver
 
-
-async def test_a_gpu_that_falls_ill_wakes_the_loop():
-    driver = EmulatedDriver("node", [A100])
-    (gpu,) = driver.discover()
-    watched, woken = WatchedDriver(driver), asyncio.Event()
-    watched.watch(woken.set)
-    assert watched.watch_health({}, 0) == {}
-    driver.faults.become(ills={gpu.uuid: "Xid 79"})
-    async with asyncio.timeout(10):
-        await woken.wait()
-    assert watched.watch_health({}, 0) == {gpu.uuid: "Xid 79"}
+DEADLINE = 1.0
 
 
-async def test_a_driver_that_says_nothing_has_no_gpu_that_is_well():
-    now = [0.0]
-    driver = EmulatedDriver("node", [A100])
-    watched = WatchedDriver(driver, clock=lambda: now[0])
-    now[0] = SILENT_SECONDS + 1
-    (gpu,) = watched.discover()
-    assert "does not answer" in watched.watch_health({}, 0)[gpu.uuid]
+class Clock:
+    """Its sleeps end when the test says so."""
+
+    def __init__(self):
+        self.woken = asyncio.Event()
+
+    async def sleep(self, seconds):
+        await self.woken.wait()
+        self.woken.clear()
+
+
+async def found(nvml, clock=None, **more):
+    nvml.pause = lambda seconds: time.sleep(min(seconds, 0.02))
+    return await WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock or Clock())
+
+
+@asynccontextmanager
+async def running(driver):
+    """The driver at work; gives an event that is set when it has news."""
+    news = asyncio.Event()
+    driver.changed = news.set
+    task = asyncio.create_task(driver.run())
+    try:
+        async with asyncio.timeout(60):
+            yield news
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def ills(driver):
+    told = {gpu.uuid: driver.watch_health(gpu.uuid, None, 0) for gpu in driver.discover()}
+    return {gpu: ill.kind for gpu, ill in told.items() if ill}
+
+
+@pytest.fixture
+def cards():
+    return [h200("GPU-one"), h200("GPU-two"), h200("GPU-three")]
+
+
+@pytest.fixture
+def hang(cards):
+    """`hang(card, call)`: the call does not come back from the card until the test is over, or `set` is called."""
+    hanging = []
+
+    def begin(card, call):
+        card.hangs[call] = threading.Event()
+        hanging.append(card.hangs[call])
+        return card.hangs[call]
+
+    yield begin
+    for each in hanging:
+        each.set()
+
+
+# Looking for GPUs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call, uuid",
+    [
+        pytest.param("nvmlDeviceGetHandleByIndex", None, id="before its UUID is known"),
+        pytest.param("nvmlDeviceGetUUID", None, id="when asked for its UUID"),
+        pytest.param("nvmlDeviceGetMigMode", "GPU-two", id="when asked for its MIG mode"),
+        pytest.param("nvmlDeviceGetGpuInstancePossiblePlacements", "GPU-two", id="when asked for its geometry"),
+        pytest.param("nvmlDeviceGetPciInfo", "GPU-two", id="at the last question"),
+    ],
+)
+async def test_a_gpu_that_hangs_at_the_start_is_named_and_the_others_are_found(cards, hang, call, uuid):
+    hang(cards[1], call)
+    driver = await found(FakeNvml(*cards))
+    assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-three"]
+    (silent,) = driver.silent()
+    assert (silent.index, silent.uuid, silent.ill.kind) == (1, uuid, Ailment.HUNG)
+    assert silent.ill.words.startswith("GPU 1: a look at it has not come back after 1 s; look for Xid in dmesg, drain")
+    assert driver.create("GPU-three", "1g.18gb", 0).whole
+
+
+async def test_a_gpu_that_hung_at_the_start_joins_when_it_answers(cards, hang):
+    answer, clock = hang(cards[1], "nvmlDeviceGetMigMode"), Clock()
+    driver = await found(FakeNvml(*cards), clock)
+    made = driver.create("GPU-one", "1g.18gb", 0)
+    async with running(driver) as news:
+        cards[1].hangs.clear()
+        answer.set()
+        clock.woken.set()
+        await news.wait()
+        assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-two", "GPU-three"]
+        assert driver.silent() == ()
+        assert driver.slices("GPU-one") == (made,)
+        news.clear()
+        clock.woken.set()
+        cards[1].action = 2
+        await news.wait()
+        assert ills(driver) == {"GPU-two": Ailment.OTHER}, "and its health is watched"
+
+
+async def test_a_gpu_that_is_lost_at_the_start_joins_when_it_is_back(cards):
+    cards[1].lost, clock = True, Clock()
+    driver = await found(FakeNvml(*cards), clock)
+    (silent,) = driver.silent()
+    assert silent.ill.kind is Ailment.OTHER and "GPU is lost" in silent.ill.words
+    async with running(driver) as news:
+        cards[1].lost = False
+        clock.woken.set()
+        await news.wait()
+    assert len(driver.discover()) == 3
+
+
+async def test_a_gpu_that_is_not_given_to_us_is_not_even_asked(cards, hang):
+    hang(cards[1], "nvmlDeviceGetHandleByIndex")
+    driver = await found(FakeNvml(*cards), gpus=["0"])
+    assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one"]
+    assert driver.silent() == ()
+
+
+@pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount"])
+async def test_a_driver_that_hangs_as_a_whole_ends_the_agent_with_the_remedy(cards, call):
+    nvml, answer = FakeNvml(*cards), threading.Event()
+    nvml.before = lambda name: answer.wait() if name == call else None
+    with pytest.raises(Stuck, match=r"NVIDIA's driver has not answered for 1 s; .* reboot the node"):
+        await found(nvml)
+    answer.set()
+
+
+async def test_without_a_driver_the_remedy_is_told():
+    with pytest.raises(DriverError, match="run on a GPU node"):
+        await found(FakeNvml(installed=False))
+
+
+async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, hang):
+    hang(cards[1], "nvmlDeviceGetMigMode")
+    cards[2].mig = cards[2].pending = False
+    said = []
+    Hardware(await found(FakeNvml(*cards))).machine(None, lambda *words: said.append(words), lambda: None)
+    assert [(why, "MIG mode is off" in note or "GPU 1: a look at it" in note) for why, _, note in said] == [
+        ("GpuLeftAlone", True),
+        ("GpuHung", True),
+    ]
+
+
+# Looking after them ----------------------------------------------------------------------------------------------
+
+
+async def test_a_gpu_that_waits_for_its_reset_is_ill_before_anybody_can_be_placed_there():
+    waiting = a100()
+    waiting.mig = waiting.pending = False
+    driver = await found(FakeNvml(waiting), enable_mig=True)
+    ill = driver.watch_health("GPU-a100", None, 0)
+    assert ill.kind is Ailment.RESET
+    assert "run nvidia-smi --gpu-reset -i GPU-a100, or reboot" in ill.words
+
+
+async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
+    driver = await found(FakeNvml(*cards))
+    async with running(driver) as news:
+        cards[2].rows_failed = True
+        await news.wait()
+    assert ills(driver) == {"GPU-three": Ailment.OTHER}
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"])
+async def test_only_the_gpu_that_hangs_is_ill_and_it_is_well_when_it_answers(cards, hang, monkeypatch, call):
+    monkeypatch.setattr(watched, "WATCH_SECONDS", 0.1)
+    driver = await found(FakeNvml(*cards))
+    async with running(driver) as news:
+        answer = hang(cards[1], call)
+        await news.wait()
+        assert ills(driver) == {"GPU-two": Ailment.HUNG}
+        assert "nvidia-smi --gpu-reset -i GPU-two" in driver.watch_health("GPU-two", None, 0).words
+        news.clear()
+        cards[0].action = 1
+        await news.wait()
+        assert ills(driver) == {"GPU-one": Ailment.RESET, "GPU-two": Ailment.HUNG}, "others are heard meanwhile"
+        news.clear()
+        cards[1].hangs.clear()
+        answer.set()
+        await news.wait()
+        assert ills(driver) == {"GPU-one": Ailment.RESET}

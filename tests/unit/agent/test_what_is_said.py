@@ -116,11 +116,11 @@ def test_faults_become_what_is_written_and_no_more():
     first, second = bench.gpus
     told = bench.driver.faults
     faults.inflict(faults.parse("0 lost; 1 hang; 1 refuse 1; 0 monitored 4"), told, bench.gpus)
-    assert told.watch({}, 0) == {first: "Xid 79: GPU has fallen off the bus"}
+    assert told.watch(first, None, 0).words == "Xid 79: GPU has fallen off the bus"
     assert (told.hangs(first), told.hangs(second)) == (False, True)
     assert told.held(first, 4).monitor
     faults.inflict(faults.parse("1 hang; 0 held 4"), told, bench.gpus)
-    assert (told.watch({first: ""}, 0), told.hangs(second), told.refused(second)) == ({}, True, False)
+    assert (told.watch(first, None, 0), told.hangs(second), told.refused(second)) == (None, True, False)
     assert not told.held(first, 4).monitor
 
 

@@ -9,6 +9,7 @@ this process has asked for no compute profile since it was made gets no compute 
 
 # ruff: noqa: N802, N815 - the names are NVML's
 import functools
+import threading
 from dataclasses import dataclass, field
 
 import pynvml
@@ -35,7 +36,8 @@ class Instance:
 
 @dataclass(eq=False)
 class Card:
-    """One GPU. `needs_reset` is an Ampere; `virtualization` 2 is a vGPU. `lost` answers nothing."""
+    """One GPU. `needs_reset` is an Ampere; `virtualization` 2 is a vGPU. `lost` answers nothing. `hangs` maps names of
+    calls to what they wait for before they come back."""
 
     product: str
     uuid: str
@@ -45,6 +47,7 @@ class Card:
     needs_reset: bool = False
     virtualization: int = 1
     lost: bool = False
+    hangs: dict[str, threading.Event] = field(default_factory=dict)
     busy: bool = False
     action: int = 0
     rows_failed: bool = False
@@ -83,7 +86,8 @@ class Room:
 
 
 class FakeNvml:
-    """A binding. `calls` is what was called; `before` runs ahead of each call and may raise, or kill."""
+    """A binding. `calls` is what was called; `before` runs ahead of each call and may raise, or kill; `pause` is how it
+    waits for events in vain."""
 
     c_nvmlGpuInstance_t = Room()
 
@@ -93,6 +97,7 @@ class FakeNvml:
         self.sessions, self.calls, self.events = 0, [], []
         self.registered = []
         self.before = lambda name: None
+        self.pause = lambda seconds: None
 
     def __getattribute__(self, name):
         found = object.__getattribute__(self, name)
@@ -106,6 +111,12 @@ class FakeNvml:
             if name != "nvmlInit" and not self.sessions:
                 raise refused("UNINITIALIZED")
             card = arguments[0].card if arguments and isinstance(arguments[0], Instance) else (arguments or [None])[0]
+            if name == "nvmlDeviceGetHandleByIndex":
+                card = self.cards[card]
+            if name == "nvmlEventSetWait_v2":
+                card = arguments[0][0]
+            if isinstance(card, Card) and (answer := card.hangs.get(name)):
+                answer.wait()
             if isinstance(card, Card) and card.lost and name != "nvmlDeviceGetUUID":
                 raise refused("GPU_IS_LOST")
             return found(*arguments, **named)
@@ -134,15 +145,16 @@ class FakeNvml:
         return len(self.cards)
 
     def nvmlDeviceGetHandleByIndex(self, index):
-        if self.cards[index].lost:
-            raise refused("GPU_IS_LOST")
         return self.cards[index]
 
-    def nvmlDeviceGetHandleByUUID(self, uuid):
-        for card in self.cards:
-            if card.uuid == uuid:
+    def nvmlDeviceGetHandleByPciBusId(self, address):
+        for number, card in enumerate(self.cards):
+            if _address(number) == address:
                 return card
         raise refused("NOT_FOUND")
+
+    def nvmlDeviceGetPciInfo(self, card):
+        return pynvml.nvmlFriendlyObject({"busId": _address(self.cards.index(card))})
 
     def nvmlDeviceGetUUID(self, device):
         if device is None:
@@ -312,22 +324,29 @@ class FakeNvml:
         return (0, 0, 0, int(card.rows_failed))
 
     def nvmlEventSetCreate(self):
-        return self.events
+        return []
 
     def nvmlEventSetFree(self, events):
-        self.registered.clear()
+        self.registered = [each for each in self.registered if each[1] is not events]
 
     def nvmlDeviceGetSupportedEventTypes(self, card):
         return 0x1F
 
     def nvmlDeviceRegisterEvents(self, card, kinds, events):
-        self.registered.append((card.uuid, kinds))
+        events.append(card)
+        self.registered.append((card.uuid, events))
 
     def nvmlEventSetWait_v2(self, events, milliseconds):
-        if not events:
-            raise refused("TIMEOUT")
-        card, kind, data = events.pop(0)
-        return pynvml.nvmlFriendlyObject({"device": card, "eventType": kind, "eventData": data})
+        for number, (card, kind, data) in enumerate(self.events):
+            if card in events:
+                del self.events[number]
+                return pynvml.nvmlFriendlyObject({"device": card, "eventType": kind, "eventData": data})
+        self.pause(milliseconds / 1000)
+        raise refused("TIMEOUT")
+
+
+def _address(number):
+    return f"00000000:{number:02X}:00.0"
 
 
 def _overlap(one, other):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, Unsupported
+from instaslice.drivers import DriverError, GpuLost, Ill, InUse, SlotTaken, Unsupported
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.latencies import H200
 from instaslice.drivers.memory import MANY
@@ -155,14 +155,14 @@ def test_a_failing_gpu_fails_every_call_until_it_is_healed_and_its_slices_are_st
 def test_whoever_watches_health_is_told_at_once_of_a_change():
     driver = node()
     gpu = first(driver)
-    assert driver.watch_health({}, 0) == {}
+    assert driver.watch_health(gpu, None, 0) is None
     told = []
-    watcher = threading.Thread(target=lambda: told.append(driver.watch_health({}, 60)))
+    watcher = threading.Thread(target=lambda: told.append(driver.watch_health(gpu, None, 60)))
     watcher.start()
     driver.faults.fail(gpu, "Xid 48")
     watcher.join()
-    assert told == [{gpu: "Xid 48"}]
-    assert driver.watch_health({}, 60) == {gpu: "Xid 48"}, "what is not known yet is told without waiting"
+    assert told == [Ill("Xid 48")]
+    assert driver.watch_health(gpu, None, 60) == Ill("Xid 48"), "what is not known yet is told without waiting"
 
 
 # What outlives the process ---------------------------------------------------------------------------------------

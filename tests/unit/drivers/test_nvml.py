@@ -11,7 +11,7 @@ from fake_nvml import FakeNvml, a100, h200, refused, t4
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, Unsupported
+from instaslice.drivers import Ailment, DriverError, GpuLost, InUse, SlotTaken, Unsupported
 from instaslice.drivers.nvml import NvmlDriver
 
 H200_PLACEMENTS = {
@@ -104,7 +104,7 @@ def test_a_gpu_that_is_lost_later_stays_known_and_is_ill():
     driver.discover()
     nvml.cards[0].lost = True
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-bad", "GPU-good"]
-    assert list(driver.watch_health({}, 0)) == ["GPU-bad"]
+    assert driver.watch_health("GPU-bad", None, 0) and not driver.watch_health("GPU-good", None, 0)
 
 
 def test_a_profile_whose_name_nobody_can_ask_for_is_not_offered():
@@ -141,8 +141,9 @@ def test_mig_mode_comes_on_where_it_is_allowed(card, allowed, mig, found, ill):
     driver, nvml = machine(off(card()), enable_mig=allowed)
     assert bool(driver.discover()) is found
     assert nvml.cards[0].mig is mig
-    ills = driver.watch_health({}, 0)
-    assert bool(ills) is bool(ill) and all(ill in words for words in ills.values())
+    if found:
+        told = driver.watch_health(nvml.cards[0].uuid, None, 0)
+        assert (ill in told.words and told.kind is Ailment.RESET) if ill else told is None
 
 
 def test_a_gpu_that_waited_for_its_reset_is_well_afterwards():
@@ -152,15 +153,15 @@ def test_a_gpu_that_waited_for_its_reset_is_well_afterwards():
     with pytest.raises(DriverError, match="MIG mode comes on with the next reset"):
         driver.create(gpu.uuid, "1g.5gb", 0)
     nvml.cards[0].mig = True
-    assert driver.watch_health({}, 0) == {}
+    assert driver.watch_health(gpu.uuid, None, 0) is None
     assert driver.create(gpu.uuid, "1g.5gb", 0).whole
 
 
 def test_a_gpu_in_use_gets_mig_mode_when_it_is_free():
     driver, nvml = machine(off(h200(busy=True)), enable_mig=True)
-    assert "while processes use this GPU" in driver.watch_health({}, 0)["GPU-h200"]
+    assert "while processes use this GPU" in driver.watch_health("GPU-h200", None, 0).words
     nvml.cards[0].busy = False
-    assert driver.watch_health({}, 0) == {}
+    assert driver.watch_health("GPU-h200", None, 0) is None
     assert nvml.cards[0].mig
 
 

@@ -6,8 +6,7 @@ from typing import Final
 from instaslice.drivers.driver import Gpu, GpuUuid
 from instaslice.drivers.nvml import mode
 from instaslice.drivers.nvml.library import Code, GpuInstanceProfile, Handle, Library, Refused
-from instaslice.drivers.nvml.selection import Selection
-from instaslice.geometry import Engines, Model, ProfileName, UnknownProfile, discovered
+from instaslice.geometry import Engines, ProfileName, UnknownProfile, discovered
 
 _GUESTS: Final = {
     2: "it is a vGPU: only the host of this virtual machine can cut it; pass the whole GPU through instead",
@@ -16,65 +15,53 @@ _GUESTS: Final = {
 """Virtualization modes in which a GPU is not ours to cut."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The GPUs that can be cut, by index, and why each of the others is left alone: by UUID, or by what stands for
-    one that was asked for and is not there."""
-
-    gpus: tuple[Gpu, ...]
-    left_alone: dict[str, str]
+NOT_GIVEN: Final = "it is not among the GPUs given to us"
 
 
-class _LeftAlone(Exception):
+class LeftAlone(Exception):
     """Not ours to cut; says why."""
 
 
-def find(library: Library, selection: Selection, enable: bool) -> Found:
-    """All GPUs of the machine; one that fails keeps nobody from the others. Switches MIG mode on where it is off and
-    `enable` allows. A GPU whose mode waits for a reset is found too: `health` says that it is not well."""
-    gpus: list[Gpu] = []
-    left_alone: dict[str, str] = {}
-    seen: list[tuple[int, str, str]] = []
-    for index in range(library.count()):
-        name = f"GPU {index}"
-        try:
-            handle = library.at_index(index)
-            name = library.uuid(handle)
-            product = library.product(handle)
-            seen.append((index, name, product))
-            if not selection.takes(*seen[-1]):
-                raise _LeftAlone("it is not among the GPUs given to us")
-            gpus.append(Gpu(GpuUuid(name), index, _model(library, handle, product, enable)))
-        except (_LeftAlone, Refused) as reason:
-            left_alone[name] = str(reason)
-    for wanted in selection.unmet(seen):
-        there = ", ".join(f"{index}: {uuid} {product}" for index, uuid, product in seen) or "none"
-        left_alone[wanted] = f"no GPU is {wanted!r} (there are {there})"
-    return Found(tuple(gpus), left_alone)
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A GPU by what it tells first."""
+
+    index: int
+    uuid: GpuUuid
+    product: str
+    handle: Handle
 
 
-def _model(library: Library, gpu: Handle, product: str, enable: bool) -> Model:
+def seen(library: Library, index: int) -> Seen:
+    """Asks this GPU alone."""
+    handle = library.at_index(index)
+    return Seen(index, GpuUuid(library.uuid(handle)), library.product(handle), handle)
+
+
+def gpu(library: Library, one: Seen, enable: bool) -> Gpu:
+    """With its geometry. Switches MIG mode on where it is off and `enable` allows; a GPU whose mode waits for a reset
+    is one too: `health` says that it is not well. Raises LeftAlone."""
     try:
-        virtualization = library.virtualization(gpu)
+        virtualization = library.virtualization(one.handle)
     except Refused as error:
         if error.code != Code.NOT_SUPPORTED:
             raise
         virtualization = 0
     if virtualization in _GUESTS:
-        raise _LeftAlone(_GUESTS[virtualization])
+        raise LeftAlone(_GUESTS[virtualization])
     try:
-        off = mode.ill(library, gpu, enable)
+        off = mode.ill(library, one.handle, enable)
     except Refused as error:
         if error.code == Code.NOT_SUPPORTED:
-            raise _LeftAlone(f"{product} has no MIG") from None
+            raise LeftAlone(f"{one.product} has no MIG") from None
         raise
     if off == mode.OFF:
-        raise _LeftAlone(off)
-    reports = [_report(library, gpu, each) for each in library.gi_profiles(gpu) if _readable(each)]
-    model = discovered.model(product, library.memory_bytes(gpu), reports)
+        raise LeftAlone(off.words)
+    reports = [_report(library, one.handle, each) for each in library.gi_profiles(one.handle) if _readable(each)]
+    model = discovered.model(one.product, library.memory_bytes(one.handle), reports)
     if not model.profiles:
-        raise _LeftAlone(f"the driver reports no MIG profile for this {product}; upgrade it")
-    return model
+        raise LeftAlone(f"the driver reports no MIG profile for this {one.product}; upgrade it")
+    return Gpu(one.uuid, one.index, model)
 
 
 def _report(library: Library, gpu: Handle, profile: GpuInstanceProfile) -> discovered.ProfileReport:

@@ -1,6 +1,5 @@
 """The GPUs of this machine, as NVIDIA's driver shows them."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -9,10 +8,10 @@ from typing import Any
 
 import pynvml
 
-from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ills, Slice
-from instaslice.drivers.errors import DriverError
+from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ill, Slice
+from instaslice.drivers.errors import DriverError, GpuLost
 from instaslice.drivers.nvml import discovery, holders
-from instaslice.drivers.nvml.discovery import Found
+from instaslice.drivers.nvml.discovery import NOT_GIVEN, LeftAlone, Seen
 from instaslice.drivers.nvml.health import Health
 from instaslice.drivers.nvml.instances import Instances
 from instaslice.drivers.nvml.selection import Selection
@@ -24,6 +23,8 @@ class NvmlDriver(Driver):
 
     `gpus` are the ones it may touch, by index, UUID or model; all where none is named. With `enable_mig` it switches
     MIG mode on where it is off. `proc` is where the host's `/proc` is. Raises DriverError where NVML cannot be opened.
+    No call has a deadline of its own, not even this: whoever must not hang calls `count`, and `look` for each GPU by
+    itself, from threads, and never `discover`.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class NvmlDriver(Driver):
         self._proc = proc
         self._session = Session(nvml)
         self._instances = Instances(self._session, proc)
-        self._found: Found | None = None
-        self._finding = threading.Lock()
-        self._health = Health(self._session, lambda: self._known().gpus, enable_mig, clock, sleep)
+        self._seen: dict[int, Seen] = {}
+        self._gpus: dict[GpuUuid, Gpu] = {}
+        self._left_alone: dict[str, str] = {}
+        self._health = Health(self._session, enable_mig, clock, sleep)
 
     # The interface --------------------------------------------------------------------------------------------------
 
@@ -51,10 +53,15 @@ class NvmlDriver(Driver):
         return (self._proc / "sys/kernel/random/boot_id").read_text().strip()
 
     def discover(self) -> tuple[Gpu, ...]:
-        with self._finding:
-            found = discovery.find(self._session.library, self._selection, self._enable)
-            self._found = _with_the_lost(self._found, found)
-            return self._found.gpus
+        """One that fails keeps nobody from the others; one that was found before stays, and `watch_health` says what
+        ails it."""
+        for index in range(self.count()):
+            try:
+                self.look(index)
+            except DriverError as error:
+                if all(gpu.index != index for gpu in self._gpus.values()):
+                    self._left_alone[f"GPU {index}"] = str(error)
+        return tuple(sorted(self._gpus.values(), key=lambda gpu: gpu.index))
 
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
         return self._instances.listed(self._gpu(gpu))
@@ -65,23 +72,64 @@ class NvmlDriver(Driver):
     def destroy(self, doomed: Slice) -> None:
         self._instances.destroy(self._gpu(doomed.gpu), doomed)
 
-    def watch_health(self, known: Ills, seconds: float) -> Ills:
-        return self._health.watch(known, seconds)
+    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+        return self._health.watch(self._gpu(gpu).uuid, known, seconds)
 
     # Beyond the interface -------------------------------------------------------------------------------------------
 
+    def count(self) -> int:
+        """How many GPUs there are in the machine."""
+        return self._session.library.count()
+
+    def look(self, index: int) -> Gpu | None:
+        """One of them; None where it is left alone. Asks no other GPU. Raises DriverError where it fails; safe to
+        repeat, and one that was found before is not looked at again."""
+        name = f"GPU {index}"
+        self._left_alone.pop(name, None)
+        if not self._selection.may_take(index):
+            self._left_alone[name] = NOT_GIVEN
+            return None
+        library = self._session.library
+        try:
+            with self._session.calls(str(index), "a look at it"):
+                one = self._seen[index] = discovery.seen(library, index)
+                name = one.uuid
+                if not self._selection.takes(index, one.uuid, one.product):
+                    raise LeftAlone(NOT_GIVEN)
+                if name not in self._gpus:
+                    found = discovery.gpu(library, one, self._enable)
+                    self._session.add(one.uuid, one.handle)
+                    self._gpus[name] = found
+                return self._gpus[name]
+        except LeftAlone as reason:
+            self._left_alone[name] = str(reason)
+            return None
+        except GpuLost:
+            self._health.find_again()
+            raise
+
+    def uuid(self, index: int) -> GpuUuid | None:
+        """Of a GPU that was looked at and has said as much, at once."""
+        one = self._seen.get(index)
+        return one.uuid if one else None
+
     @property
     def left_alone(self) -> Mapping[str, str]:
-        """Why each GPU that `discover` did not return is not ours, by UUID; also what was asked for in `gpus` and is
+        """Why each GPU that was looked at and not found is not ours, by UUID; also what was asked for in `gpus` and is
         not there."""
-        return self._known().left_alone
+        seen = sorted((one.index, one.uuid, one.product) for one in list(self._seen.values()))
+        there = ", ".join(f"{index}: {uuid} {product}" for index, uuid, product in seen) or "none"
+        return {
+            **self._left_alone,
+            **{each: f"no GPU is {each!r} (there are {there})" for each in self._selection.unmet(seen)},
+        }
 
     def driver_version(self) -> str:
         return self._session.library.driver_version()
 
     def minor(self, gpu: GpuUuid) -> int:
         """N of `/dev/nvidiaN`. Asked anew each time: it may change with MIG mode."""
-        with self._session.at(gpu, "find its device file") as handle:
+        with self._session.at(self._gpu(gpu).uuid, "find its device file") as handle:
             return self._session.library.minor(handle)
 
     def capabilities(self, of: Slice) -> tuple[int, ...]:
@@ -95,23 +143,9 @@ class NvmlDriver(Driver):
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _known(self) -> Found:
-        if self._found is None:
-            self.discover()
-        assert self._found is not None
-        return self._found
-
     def _gpu(self, uuid: GpuUuid) -> Gpu:
-        gpus = self._known().gpus
-        for gpu in gpus:
-            if gpu.uuid == uuid:
-                return gpu
-        raise DriverError(f"GPU {uuid} is not in this node (it has {', '.join(each.uuid for each in gpus) or 'none'})")
-
-
-def _with_the_lost(before: Found | None, now: Found) -> Found:
-    """A GPU that we knew and that does not answer now is still ours: `watch_health` says what ails it."""
-    there = {gpu.uuid for gpu in now.gpus}
-    lost = [gpu for gpu in (before.gpus if before else ()) if gpu.uuid not in there]
-    gpus = sorted([*now.gpus, *lost], key=lambda gpu: gpu.index)
-    return Found(tuple(gpus), {name: why for name, why in now.left_alone.items() if name not in {g.uuid for g in lost}})
+        if not self._seen:  # nobody has looked yet
+            self.discover()
+        if uuid not in self._gpus:
+            raise DriverError(f"GPU {uuid} is not in this node (it has {', '.join(self._gpus) or 'none'})")
+        return self._gpus[uuid]

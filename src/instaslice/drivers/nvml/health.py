@@ -7,20 +7,23 @@ until the agent is started anew.
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from instaslice.drivers.driver import Gpu, GpuUuid, Ills
+from instaslice.drivers.driver import Ailment, GpuUuid, Ill
 from instaslice.drivers.errors import DriverError, GpuLost
 from instaslice.drivers.nvml import mode
-from instaslice.drivers.nvml.library import ECC_EVENT, XID_EVENT, Code, Event, Handle, Refused
+from instaslice.drivers.nvml.library import ECC_EVENT, XID_EVENT, Event, Handle, Refused
 from instaslice.drivers.nvml.session import LOST, Session
 
 log = logging.getLogger(__name__)
 
 TICK: Final = 5.0
 """Seconds after which GPUs are asked again while no event comes."""
+
+STEP: Final = 1.0
+"""Seconds that are waited for an event at a time: a new session can be had only when nobody waits."""
 
 SETTLED: Final = 60.0
 """Seconds without a further event after which the driver's word that all is well is taken."""
@@ -41,75 +44,84 @@ _ACTIONS: Final = {
     7: "the system must be rebooted",
 }
 
+_RESETS: Final = frozenset({1, 4, 6})
+
 
 class Health:
-    """One thread at a time may watch. `gpus` are those to be asked, at each look."""
+    """For each GPU one thread at a time may watch, and one that hangs holds up its own GPU alone: each has a set of
+    events of its own."""
 
     def __init__(
         self,
         session: Session,
-        gpus: Callable[[], Iterable[Gpu]],
         enable: bool,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._session = session
         self._nvml = session.library
-        self._gpus = gpus
         self._enable = enable
         self._clock, self._sleep = clock, sleep
-        self._events: Handle | None = None
-        self._registered: set[GpuUuid] = set()
+        self._events: dict[GpuUuid, Handle | None] = {}
+        """None where the GPU cannot tell of events: it is only asked."""
         self._struck: dict[GpuUuid, tuple[str, float]] = {}
         self._renewed = -RENEWAL
 
-    def watch(self, known: Ills, seconds: float) -> Ills:
+    def watch(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
         """See Driver.watch_health."""
         until = self._clock() + seconds
-        self._register()
-        while self._note(0.0):
+        while self._note(gpu, 0.0):
             pass
         while True:
-            ills = self._look()
-            left = until - self._clock()
-            if ills != dict(known) or left <= 0:
-                return ills
-            self._register()
-            self._note(min(left, TICK))
+            ill = self._ill(gpu)
+            now = self._clock()
+            if ill != known or now >= until:
+                return ill
+            tick = min(until, now + TICK)
+            while (left := tick - self._clock()) > 0 and not self._note(gpu, min(left, STEP)):
+                pass
+
+    def find_again(self) -> None:
+        """A GPU that was reset, or came back to the bus, is seen in a new session only."""
+        if self._clock() - self._renewed < RENEWAL:
+            return
+        self._renewed = self._clock()
+        try:
+            if not self._session.renew(self.close):
+                log.info("no new NVML session while calls are under way; tried again in %g s", RENEWAL)
+        except DriverError as error:
+            log.warning("no new NVML session; tried again in %g s: %s", RENEWAL, error)
 
     def close(self) -> None:
-        events, self._events, self._registered = self._events, None, set()
-        if events is not None:
-            self._nvml.free_event_set(events)
+        """Nobody may watch meanwhile."""
+        for gpu in list(self._events):
+            self._drop(gpu)
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    def _look(self) -> dict[GpuUuid, str]:
-        return {gpu.uuid: words for gpu in self._gpus() if (words := self._ill(gpu.uuid))}
-
-    def _ill(self, gpu: GpuUuid) -> str:
+    def _ill(self, gpu: GpuUuid) -> Ill | None:
         try:
             with self._session.at(gpu, "look after it") as handle:
-                words = mode.ill(self._nvml, handle, self._enable)
+                ill = mode.ill(self._nvml, handle, self._enable)
                 action = self._action(handle)
-                if not words and action:
-                    words = f"the driver says: {_ACTIONS.get(action, f'recovery action {action}')}"
-                if not words and self._rows_failed(handle):
-                    words = "memory rows are broken and no spare is left: replace the GPU"
+                if ill is None and action:
+                    ill = _wished(gpu, action)
+                if ill is None and self._rows_failed(handle):
+                    ill = Ill("memory rows are broken and no spare is left: replace the GPU")
         except GpuLost as error:
             self._struck.pop(gpu, None)
-            self._find_again()
-            return str(error)
+            self.find_again()
+            return Ill(str(error))
         except DriverError as error:
-            return str(error)
-        return words or self._still_struck(gpu, action)
+            return Ill(str(error))
+        return ill or self._still_struck(gpu, action)
 
-    def _still_struck(self, gpu: GpuUuid, action: int | None) -> str:
+    def _still_struck(self, gpu: GpuUuid, action: int | None) -> Ill | None:
         words, since = self._struck.get(gpu, ("", 0.0))
         if words and action == 0 and self._clock() - since >= SETTLED:
             del self._struck[gpu]
-            return ""
-        return words
+            return None
+        return Ill(words) if words else None
 
     def _action(self, gpu: Handle) -> int | None:
         """None where this driver cannot tell."""
@@ -128,66 +140,58 @@ class Health:
                 raise
             return False  # this GPU, or this driver, does not remap rows
 
-    def _find_again(self) -> None:
-        """A GPU that was reset, or came back to the bus, is seen in a new session only."""
-        if self._clock() - self._renewed < RENEWAL:
-            return
-        self._renewed = self._clock()
-        try:
-            self.close()
-            self._session.renew()
-        except DriverError as error:
-            log.warning("no new NVML session; tried again in %g s: %s", RENEWAL, error)
-
     # Events ---------------------------------------------------------------------------------------------------------
 
-    def _register(self) -> None:
-        """GPUs that cannot tell of events are only asked."""
-        new = [gpu.uuid for gpu in self._gpus() if gpu.uuid not in self._registered]
-        for gpu in new:
-            try:
-                with self._session.at(gpu, "watch for events") as handle:
-                    if self._events is None:
-                        self._events = self._nvml.event_set()
-                    self._nvml.register(handle, XID_EVENT | ECC_EVENT, self._events)
-            except GpuLost:
-                continue  # tried again when it is back
-            except DriverError as error:
-                log.warning("%s: its health is asked for every %g s instead", error, TICK)
-            self._registered.add(gpu)
-
-    def _note(self, seconds: float) -> bool:
+    def _note(self, gpu: GpuUuid, seconds: float) -> bool:
         """Wait for one event and remember what it says. Whether there was one."""
-        if self._events is None:
-            self._sleep(seconds)
-            return False
         try:
-            event = self._nvml.next_event(self._events, int(seconds * 1000))
-        except Refused as error:
-            # A lost GPU, mostly: asking tells which. The set is made anew, since it may be what is broken.
-            if error.code not in LOST:
-                log.warning("no events of GPUs for now: %s", error)
-            with suppress(Refused):
-                self.close()
+            with self._session.at(gpu, "wait for its events") as handle:
+                if gpu not in self._events:
+                    self._events[gpu] = self._registered(gpu, handle)
+                events = self._events[gpu]
+                event = self._nvml.next_event(events, int(seconds * 1000)) if events is not None else None
+        except DriverError as error:
+            # A lost GPU, mostly: asking tells. The set is made anew, since it may be what is broken.
+            if not isinstance(error, GpuLost):
+                log.warning("no events for now: %s", error)
+            with suppress(DriverError), self._session.calls(gpu, "free its events"):
+                self._drop(gpu)
+            events = event = None
+        if events is None:
             self._sleep(seconds)
-            return False
         if event is None:
             return False
-        words = _words(event)
-        for gpu in self._concerned(event) if words else ():
+        if words := _words(event):
             self._struck[gpu] = (words, self._clock())
         return True
 
-    def _concerned(self, event: Event) -> list[GpuUuid]:
-        """All of them where the driver cannot say which."""
-        everyone = [gpu.uuid for gpu in self._gpus()]
+    def _registered(self, gpu: GpuUuid, handle: Handle) -> Handle | None:
         try:
-            uuid = self._nvml.uuid(event.device)
-        except Refused as error:
-            if error.code not in {*LOST, Code.INVALID_ARGUMENT, Code.NOT_FOUND}:
+            events = self._nvml.event_set()
+            try:
+                self._nvml.register(handle, XID_EVENT | ECC_EVENT, events)
+            except Refused:
+                self._nvml.free_event_set(events)
                 raise
-            return everyone
-        return [gpu for gpu in everyone if gpu == uuid]
+        except Refused as error:
+            if error.code in LOST:
+                raise
+            log.warning("GPU %s: %s: its health is asked for every %g s instead", gpu, error, TICK)
+            return None
+        return events
+
+    def _drop(self, gpu: GpuUuid) -> None:
+        events = self._events.pop(gpu, None)
+        if events is not None:
+            with suppress(Refused):
+                self._nvml.free_event_set(events)
+
+
+def _wished(gpu: GpuUuid, action: int) -> Ill:
+    words = f"the driver says: {_ACTIONS.get(action, f'recovery action {action}')}"
+    if action not in _RESETS:
+        return Ill(words)
+    return Ill(f"{words}; drain the node and run nvidia-smi --gpu-reset -i {gpu}", Ailment.RESET)
 
 
 def _words(event: Event) -> str:

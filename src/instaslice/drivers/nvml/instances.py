@@ -93,7 +93,7 @@ class Instances:
                         ) from error
                     raise _not_made(gpu, wanted, error) from error
                 case Code.NOT_SUPPORTED if off := mode.ill(self._nvml, handle, enable=False):
-                    raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {off}") from error
+                    raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {off.words}") from error
                 case Code.NOT_SUPPORTED:
                     raise _not_made(gpu, wanted, error) from error
             raise

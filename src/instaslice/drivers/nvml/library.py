@@ -98,9 +98,8 @@ class ComputeProfile(NamedTuple):
 
 
 class Event(NamedTuple):
-    """`device` is the whole GPU, also where the event is about one slice of it; `data` is the number of an XID."""
+    """Of a GPU or one of its slices; `data` is the number of an XID."""
 
-    device: Handle
     kind: int
     data: int
 
@@ -141,8 +140,12 @@ class Library:
     def at_index(self, index: int) -> Handle:
         return Handle(self._call("nvmlDeviceGetHandleByIndex", index))
 
-    def with_uuid(self, uuid: str) -> Handle:
-        return Handle(self._call("nvmlDeviceGetHandleByUUID", uuid))
+    def at_address(self, address: str) -> Handle:
+        """By PCI address. Not by UUID: that question may go to every GPU of the machine, also to one that hangs."""
+        return Handle(self._call("nvmlDeviceGetHandleByPciBusId", address))
+
+    def address(self, gpu: Handle) -> str:
+        return _text(self._call("nvmlDeviceGetPciInfo", gpu).busId)
 
     def uuid(self, device: Handle) -> str:
         return str(self._call("nvmlDeviceGetUUID", device))
@@ -314,7 +317,7 @@ class Library:
             if error.code == Code.TIMEOUT:
                 return None
             raise
-        return Event(Handle(data.device), int(data.eventType), int(data.eventData))
+        return Event(int(data.eventType), int(data.eventData))
 
 
 def _numbered(ask: Callable[[int], T], known: int) -> list[T]:

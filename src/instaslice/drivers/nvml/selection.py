@@ -15,6 +15,10 @@ class Selection:
     def takes(self, index: int, uuid: str, product: str) -> bool:
         return not self.wanted or any(_fits(each, index, uuid, product) for each in self.wanted)
 
+    def may_take(self, index: int) -> bool:
+        """Whether `takes` could be true of the GPU at this index: otherwise it need not even be asked."""
+        return not self.wanted or any(not each.isdecimal() or int(each) == index for each in self.wanted)
+
     def unmet(self, seen: Iterable[tuple[int, str, str]]) -> tuple[str, ...]:
         """Those that none of the GPUs seen fits: a typing error, or a GPU that is gone."""
         there = list(seen)

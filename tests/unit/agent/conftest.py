@@ -1,0 +1,6 @@
+"""The fake of NVML is the drivers' tests' own."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "drivers"))
