@@ -6,7 +6,7 @@ that `instaslice --help` costs no more than click.
 
 import importlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import click
 
@@ -53,6 +53,14 @@ def instaslice() -> None:
     """Cut GPUs into slices on Kubernetes at the moment a pod asks for one."""
 
 
+def _each(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
+    for error in group.exceptions:
+        if isinstance(error, ExceptionGroup):
+            yield from _each(error)
+        else:
+            yield error
+
+
 def main() -> None:
     try:
         instaslice.main(standalone_mode=False)
@@ -63,6 +71,13 @@ def main() -> None:
         sys.exit(done.exit_code)
     except InstasliceError as error:
         click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    except ExceptionGroup as group:
+        # Tasks that ran side by side. Anything but our own errors is a defect, and shows where it is.
+        if group.split(InstasliceError)[1] is not None:
+            raise
+        for each in _each(group):
+            click.echo(f"error: {each}", err=True)
         sys.exit(1)
     except OSError as error:
         # A directory that cannot be written, a full disk: what the system says and where is all there is to say.

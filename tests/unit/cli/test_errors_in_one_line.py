@@ -1,0 +1,41 @@
+"""What a command that fails says: one line for each of our errors, and where it is for a defect."""
+
+import asyncio
+
+import click
+import pytest
+
+from instaslice.cli import main as cli
+from instaslice.errors import BadInput
+
+
+async def side_by_side(*errors: Exception) -> None:
+    async def fail(error: Exception) -> None:
+        raise error
+
+    async with asyncio.TaskGroup() as outer:
+        async with asyncio.TaskGroup() as inner:
+            for error in errors:
+                inner.create_task(fail(error))
+        outer.create_task(asyncio.sleep(0))
+
+
+def run(monkeypatch, *errors):
+    @click.command()
+    def command():
+        asyncio.run(side_by_side(*errors))
+
+    monkeypatch.setattr(cli, "instaslice", command)
+    monkeypatch.setattr("sys.argv", ["instaslice"])
+    cli.main()
+
+
+def test_errors_of_tasks_are_a_line_each(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        run(monkeypatch, BadInput("one"), BadInput("another"))
+    assert capsys.readouterr().err == "error: one\nerror: another\n"
+
+
+def test_a_defect_among_them_shows_where_it_is(monkeypatch):
+    with pytest.raises(ExceptionGroup):
+        run(monkeypatch, BadInput("one"), ZeroDivisionError())
