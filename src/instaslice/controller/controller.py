@@ -46,6 +46,7 @@ LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
 """How long a write that nobody waits for may wait for company: the latter while pods wait for other writes."""
 UNGATES_AT_ONCE = 16
 WAVE_SECONDS = 0.3
+"""After a pod was promised slices or may be let go, for which words still wait: a burst comes in waves."""
 HINT_SECONDS = 2.0
 MOST_HINTED = 200
 """Waiting pods that are looked at for hints, the first in line."""
@@ -134,6 +135,7 @@ class Controller:
     def write(self, node: NodeName, *, soon: bool) -> None:
         if soon:
             self._writes.add_after(node, self._specs.pause)
+            self._calm_at = self._clock.monotonic() + WAVE_SECONDS
         else:
             self._echoes.add_after(node, LAZY_SECONDS)
             self._writes.add_after(node, LATEST_SECONDS)
@@ -186,7 +188,7 @@ class Controller:
         return None
 
     def _busy(self) -> bool:
-        """Whether pods wait for a write of ours, or did a moment ago: a burst comes in waves."""
+        """Whether pods wait for a write of ours, or did a moment ago."""
         return bool(len(self._ungates) or len(self._writes)) or self._clock.monotonic() < self._calm_at
 
     async def _ungate(self, uid: str) -> float | None:
