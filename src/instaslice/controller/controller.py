@@ -30,7 +30,7 @@ from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
 from instaslice.kube.core import NODES, PODS, Node, Pod
-from instaslice.kube.errors import Invalid, NotFound
+from instaslice.kube.errors import Forbidden, Invalid, NotFound
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
@@ -202,10 +202,14 @@ class Controller:
             )
         except NotFound:
             return None  # the watch will say so
-        except Invalid:
+        except (Invalid, Forbidden) as error:
             fresh = await self._client.get(PODS, key_of(pod))
             if fresh.metadata.uid == uid and gated(fresh):
-                raise
+                if self._clock.monotonic() < promise.since + self.dispatcher.limits.bind:
+                    raise
+                # Somebody's policy, say. Its slices are others' by now.
+                self.fail(uid, f"the API server does not let it go ({error.message})")
+                return None
         # The watch brings the same a moment later; until then we would do it again.
         self.pods.refresh(fresh)
         return None

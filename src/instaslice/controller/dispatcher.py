@@ -340,7 +340,9 @@ class Dispatcher:
     def _bind_overdue(self, promise: Promise, _: float) -> None:
         pod = self.pods.get(promise.uid)
         if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
-            self._orders.fail(promise.uid, f"not bound to node {promise.node} within {self.limits.bind:.0f} s")
+            told = pod.condition("PodScheduled")
+            why = f" ({told.message})" if told is not None and told.message else ""
+            self._orders.fail(promise.uid, f"not bound to node {promise.node} within {self.limits.bind:.0f} s{why}")
 
     def _homeless_overdue(self, uid: str, _: float) -> None:
         """Pinned to a node whose Instaslice object went away: it can run nowhere else."""

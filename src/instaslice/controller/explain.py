@@ -256,6 +256,8 @@ def _not_ours(pod: Pod) -> str:
             f"asks for {', '.join(raw)}, which our webhook has not seen: the pod is older than InstaSlice here, or its "
             f"namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT}); create it again to have slices made for it"
         )
+    if gated(pod):
+        return f"asks for no slices, yet has the gate {names.GATE}, which nobody will take away; create it without"
     return "asks for no slices; InstaSlice has nothing to do with it"
 
 

@@ -6,14 +6,12 @@ the API server has filled in those that stand in limits alone.
 
 from collections.abc import Iterable, Mapping
 
-from instaslice.api.names import GROUP
 from instaslice.kube.core import Container, Pod
 from instaslice.kube.quantities import counted, nano
 
 Amounts = Mapping[str, int]
 """Resource → amount: `cpu` in milli-cores, everything else in whole units (bytes, devices, pods)."""
 
-OURS = f"{GROUP}/"
 POD_LEVEL = ("cpu", "memory")
 """What a pod may ask for as a whole, and huge pages; anything else it asks for there does not count."""
 
@@ -23,17 +21,12 @@ _Texts = Mapping[str, str | int]
 def effective(pod: Pod) -> Amounts:
     """What the pod takes from the node it is bound to, itself (`pods: 1`) included.
 
-    Without our own resources, which the ledger counts, and without zeros, which fit even where a node is overcommitted.
+    With our own resources too: what is free on a GPU is for the ledger to say, but the scheduler looks at these, and a
+    pod may still be counted there whose slices are gone. Without zeros, which fit even where a node is overcommitted.
     """
-    sums = _pod(pod)
-    amounts = {name: counted(name, total) for name, total in sums.items() if total and not name.startswith(OURS)}
+    amounts = {name: counted(name, total) for name, total in _pod(pod).items() if total}
     amounts["pods"] = 1
     return amounts
-
-
-def ours(pod: Pod) -> Amounts:
-    """What `effective` leaves out, counted in the same way: slices by profile, and GPU memory."""
-    return {name: counted(name, total) for name, total in _pod(pod).items() if total and name.startswith(OURS)}
 
 
 def amounts(texts: _Texts) -> dict[str, int]:

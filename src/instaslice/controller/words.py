@@ -37,7 +37,8 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         return _without(dispatcher, pod)
     if gated(pod):
         where = f"{_listed(dispatcher, promise)} on node {promise.node}"
-        return Words(False, "Creating", f"{where}: being made")
+        done = "made, and about to be let go" if promise.created else "being made"
+        return Words(False, "Creating", f"{where}: {done}")
     return _running(dispatcher, promise)
 
 

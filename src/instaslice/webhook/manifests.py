@@ -16,6 +16,9 @@ from instaslice.webhook.server import PATH
 HOOK: Final = f"slices.{names.GROUP}"
 """The name that users read: `admission webhook "slices.gpu.das.com" denied the request: …`."""
 
+CONTAINERS: Final = "(object.spec.containers + object.spec.?initContainers.orValue([]))"
+"""CEL: all containers of a pod that can ask for anything."""
+
 Document = dict[str, Any]
 
 
@@ -58,9 +61,13 @@ def bundle(trusted: str) -> str:
 
 def asks_for(prefixes: Sequence[str]) -> str:
     """CEL: whether any container of the pod names a resource with one of these prefixes."""
+    return f"{CONTAINERS}.exists(c, {names_one(prefixes)})"
+
+
+def names_one(prefixes: Sequence[str]) -> str:
+    """CEL: whether the container `c` names a resource with one of these prefixes."""
     named = " || ".join(f"r.startsWith('{prefix}')" for prefix in prefixes)
-    fields = " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
-    return f"(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, {fields})"
+    return " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
 
 
 def elsewhere(own: str) -> list[Document]:

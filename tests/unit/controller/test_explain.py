@@ -206,6 +206,12 @@ def test_a_pod_that_the_webhook_never_saw_is_told_so():
     assert "which our webhook has not seen" in said.message
 
 
+def test_a_pod_that_set_our_gate_for_nothing_is_told_so():
+    raw = {"containers": [{"name": "main"}], "schedulingGates": [{"name": "gpu.das.com/slice"}]}
+    here = world([msgspec.convert({"metadata": {"namespace": "team-a", "name": "w", "uid": "u"}, "spec": raw}, Pod)])
+    assert "which nobody will take away" in told(here).message
+
+
 def test_explaining_changes_nothing_and_says_the_same_twice():
     here = with_held(FULL, waiting())
     assert told(here) == told(here)
