@@ -6,12 +6,14 @@ the API server has filled in those that stand in limits alone.
 
 from collections.abc import Iterable, Mapping
 
+from instaslice.api.names import GROUP
 from instaslice.kube.core import Container, Pod
 from instaslice.kube.quantities import counted, nano
 
 Amounts = Mapping[str, int]
 """Resource → amount: `cpu` in milli-cores, everything else in whole units (bytes, devices, pods)."""
 
+OURS = f"{GROUP}/"
 POD_LEVEL = ("cpu", "memory")
 """What a pod may ask for as a whole, and huge pages; anything else it asks for there does not count."""
 
@@ -21,12 +23,17 @@ _Texts = Mapping[str, str | int]
 def effective(pod: Pod) -> Amounts:
     """What the pod takes from the node it is bound to, itself (`pods: 1`) included.
 
-    With our own resources too: what is free on a GPU is for the ledger to say, but the scheduler looks at these, and a
-    pod may still be counted there whose slices are gone. Without zeros, which fit even where a node is overcommitted.
+    With our own resources, which the scheduler counts too. Without zeros, which fit even where a node is overcommitted.
     """
     amounts = {name: counted(name, total) for name, total in _pod(pod).items() if total}
     amounts["pods"] = 1
     return amounts
+
+
+def split(amounts: Amounts) -> tuple[Amounts, Amounts]:
+    """What is asked for of others, and what of us: slices by profile, and GPU memory."""
+    ours = {name: amount for name, amount in amounts.items() if name.startswith(OURS)}
+    return {name: amount for name, amount in amounts.items() if name not in ours}, ours
 
 
 def amounts(texts: _Texts) -> dict[str, int]:

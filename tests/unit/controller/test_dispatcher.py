@@ -172,18 +172,29 @@ def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatc
     uid = world.add_pod("1g.5gb")
     world.settle()
     world.wait(301)
-    assert world.pods[uid].status.message == "not bound to node a within 300 s"
+    assert world.pods[uid].status.message == ("not bound to node a within 300 s (no scheduler has looked at it since)")
     assert not world.spec("a").allocations
 
 
-def test_what_the_scheduler_says_is_in_the_message_of_a_pod_that_it_does_not_bind(world, monkeypatch):
+@pytest.mark.parametrize(
+    "reason, message, told",
+    [
+        pytest.param("Unschedulable", "volume elsewhere", "volume elsewhere", id="what it lacks"),
+        pytest.param(
+            "SchedulingGated", "blocked by gates", "no scheduler has looked at it since", id="nobody is there"
+        ),
+    ],
+)
+def test_what_the_scheduler_says_is_in_the_message_of_a_pod_that_it_does_not_bind(
+    world, monkeypatch, reason, message, told
+):
     monkeypatch.setattr(World, "_bindable", lambda *_: False)
     uid = world.add_pod("1g.5gb")
     world.settle()
-    said = Condition(type="PodScheduled", status="False", message="0/1 nodes are available: volume elsewhere")
+    said = Condition(type="PodScheduled", status="False", reason=reason, message=message)
     world._set(msgspec.structs.replace(world.pods[uid], status=PodStatus(phase="Pending", conditions=[said])))
     world.wait(301)
-    assert "within 300 s (0/1 nodes are available: volume elsewhere)" in world.pods[uid].status.message
+    assert f"within 300 s ({told})" in world.pods[uid].status.message
 
 
 def test_a_pod_waits_where_the_scheduler_still_counts_what_no_gpu_holds_any_more(world):
