@@ -18,7 +18,7 @@ from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.world import World
 from instaslice.controller.orders import Limits
 from instaslice.controller.wants import gated, held_by_others, unbound, wanted
-from instaslice.controller.words import words
+from instaslice.controller.words import FULL, words
 from instaslice.kube.core import Pod
 from instaslice.placement import Demand, NodeName, Policy, Refusal
 
@@ -165,11 +165,12 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str 
         return "; ".join(dict.fromkeys(closed))
     # What would help is said once, for all nodes together.
     told = str(plan).partition(";")[0]
-    return (
-        told
-        if "admits the pod" not in told
-        else f"none of its GPUs has {', '.join(dict.fromkeys(map(str, ask.demand.wants)))}"
-    )
+    if "admits the pod" not in told:
+        return told
+    # GPUs elsewhere have what these lack.
+    there = {profile.name for model in book.gpus.values() for profile in model.profiles}
+    lacking = [want for want in dict.fromkeys(ask.profiles) if want not in there]
+    return f"none of its GPUs has {', '.join(lacking)}" if lacking else FULL
 
 
 def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
