@@ -10,7 +10,7 @@ from typing import Any, Final
 from instaslice.api import names
 from instaslice.kube.core import Bare
 from instaslice.kube.resource import Resource
-from instaslice.webhook.manifests import CONTAINERS, GROUP, Document, asks_for, elsewhere, names_one, only
+from instaslice.webhook.manifests import GROUP, Document, asks_for, containers, elsewhere, names_one, only
 
 NAME: Final = "instaslice-pods"
 ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
@@ -72,7 +72,7 @@ def policy(trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPA
             ),
             _validation(
                 # The scheduler would count it against the slices of others.
-                f"request.operation != 'CREATE' || {CONTAINERS}.all(c, !({names_one([names.MEMORY])}) || "
+                f"request.operation != 'CREATE' || {containers()}.all(c, !({names_one([names.MEMORY])}) || "
                 f"{names_one([names.RESOURCE])})",
                 f"{names.MEMORY} comes with slices, and InstaSlice's webhook writes it; leave it out, and ask for "
                 f"{names.NVIDIA_RESOURCE}<profile>",
