@@ -47,6 +47,8 @@ LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
 UNGATES_AT_ONCE = 16
 WAVE_SECONDS = 0.3
 HINT_SECONDS = 2.0
+HINTS = "hints"
+"""The one key of a queue: what is hinted at is thought of as a whole."""
 MOST_HINTED = 200
 """Waiting pods that are looked at for hints, the first in line."""
 QUIET_SECONDS = 20.0
@@ -99,7 +101,7 @@ class Controller:
         self._hints = Hints(client, clock, settings.namespace, settings.hints, rng=rng)
         self._most_hinted = MOST_HINTED if settings.hints else 0
         self._shapes = Shapes()
-        self._hinting: Queue[None] = Queue(clock=clock)
+        self._hinting: Queue[str] = Queue(clock=clock)
         self._awake = False
         self._calm_at = 0.0
         self._timer: Timer | None = None
@@ -158,7 +160,7 @@ class Controller:
     def _decide(self) -> None:
         self._awake = False
         self.dispatcher.decide()
-        self._hinting.add_after(None, HINT_SECONDS)
+        self._hinting.add_after(HINTS, HINT_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
         due = self.dispatcher.due
@@ -234,7 +236,7 @@ class Controller:
         if new is not None:
             self._shapes.learn(new)
 
-    async def _hint(self, _: None) -> None:
+    async def _hint(self, _: str) -> None:
         """Tell autoscalers of the pods that wait and that one more node of a known kind would hold."""
         waiting: dict[str, Pod] = {}
         memory: dict[str, int] = {}
