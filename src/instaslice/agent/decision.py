@@ -20,6 +20,7 @@ WANTED = frozenset({State.CREATING, State.CREATED, State.UNGATED})
 _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
 
 MISSING = "it is not on the GPU any more"
+TWICE = "its place on the GPU is promised to another allocation too"
 
 Past = Mapping[str, PreparedSlice]
 """What we reported last of this GPU, by id."""
@@ -101,6 +102,7 @@ def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
         destroys.append(Destroy(held))
         reports.append(reported(each, SliceState.DELETING, held, gpu.troubles.get(place_of(each), "")))
     failed: set[Place] = set()
+    owned: set[Place] = set()
     for each in wants:
         before = past.get(each.id)
         held = at.get(place_of(each))
@@ -108,7 +110,13 @@ def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
             # It stays failed until the controller takes it back, which may have promised the pod another by now.
             reports.append(reported(each, SliceState.FAILED, reason=before.reason))
             failed.add(place_of(each))
-        elif held is not None and held.whole:
+            continue
+        if place_of(each) in owned:
+            # No controller writes that, but an administrator may. Tried, it would find its slot taken for ever.
+            reports.append(reported(each, SliceState.FAILED, reason=TWICE))
+            continue
+        owned.add(place_of(each))
+        if held is not None and held.whole:
             reports.append(reported(each, SliceState.CREATED, at.pop(place_of(each))))
         elif held is not None or any(_overlap(other.placement, each) for other in going):
             # Half made by an agent that was killed; or not gone yet, though the slot was given away.
@@ -156,9 +164,9 @@ def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple
 def _over(ended: Allocation, wants: Sequence[Allocation], past: Past) -> bool:
     """Whether its slice is gone for certain: we said so, and what is in its place is another's by now."""
     before = past.get(ended.id)
-    if before is not None:
+    if before is not None and before.state is not SliceState.FAILED:
         return before.state is SliceState.DELETED
-    # Our reports were lost. The controller gives a slot away only after we said that it is free.
+    # Our reports were lost, or it never was. The controller gives a slot away only after we said that it is free.
     placement = Placement(ended.profile, ended.start, ended.size)
     return any(_overlap(placement, each) for each in wants)
 

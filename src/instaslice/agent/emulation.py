@@ -22,6 +22,7 @@ from instaslice.geometry import models
 from instaslice.kube.core import Node
 
 MOST_GPUS = 64
+MOST_NAME = 180
 _BOOTS = uuid.UUID("0d6a2f0e-6c0b-5a57-8f3e-3a1d5f7c9b21")
 
 
@@ -76,7 +77,8 @@ class Emulation:
 
     def file(self, node: Node) -> Path | None:
         """Another for a later machine of the same name: a call that hangs in the old one may still write."""
-        return self.folder / f"{node.metadata.name}.{node.metadata.uid}.gpus" if self.folder else None
+        # The uid tells nodes apart; names can be longer than file systems take.
+        return self.folder / f"{node.metadata.name[:MOST_NAME]}.{node.metadata.uid}.gpus" if self.folder else None
 
 
 class RemoteControl:

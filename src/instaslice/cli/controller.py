@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -126,10 +127,19 @@ def command(
                     await lead_once(client)
                 except* (Deposed, LeaseLost) as ended:
                     # Nothing of what was known may be trusted any more: all of it is built anew.
-                    for error in ended.exceptions:
+                    for error in _leaves(ended):
                         log.warning("%s", error)
 
     try:
         asyncio.run(run())
     except asyncio.CancelledError:
         log.info("ended")
+
+
+def _leaves(error: BaseException) -> Iterator[BaseException]:
+    """What really happened: a group of a group says only that there was something."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from _leaves(each)
+    else:
+        yield error

@@ -8,7 +8,7 @@ from typing import Self
 import msgspec
 
 from instaslice.controller.line import Shape
-from instaslice.controller.requests import Amounts, effective
+from instaslice.controller.requests import Amounts, effective, split
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
@@ -19,7 +19,12 @@ from instaslice.placement import Demand, NodeName
 class Ask:
     wants: tuple[Wanted, ...]
     demand: Demand
+    bindable: Demand
+    """The same, only where the scheduler would bind it too: it counts our resources by pods, we count slots."""
     amounts: Amounts
+    needs: Amounts
+    """Of them, what is not ours."""
+    ours: Amounts
     shape: Shape
     since: float | None = None
     """When it first stood in line."""
@@ -36,9 +41,12 @@ class Ask:
         except InstasliceError as error:
             bad = str(error)
         profiles = tuple(want.profile for want in wants)
-        demand = Demand(profiles, partial(admits, pod, amounts), pod.metadata.name)
+        needs, ours = split(amounts)
+        demand = Demand(profiles, partial(admits, pod, needs), pod.metadata.name)
+        bindable = Demand(profiles, partial(admits, pod, amounts), pod.metadata.name)
         where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
-        return cls(wants, demand, amounts, (profiles, tuple(sorted(amounts.items())), where), bad=bad)
+        shape = (profiles, tuple(sorted(amounts.items())), where)
+        return cls(wants, demand, bindable, amounts, needs, ours, shape, bad=bad)
 
     @property
     def profiles(self) -> tuple[str, ...]:

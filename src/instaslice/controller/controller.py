@@ -30,7 +30,7 @@ from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
 from instaslice.kube.core import NODES, PODS, Node, Pod
-from instaslice.kube.errors import Invalid, NotFound
+from instaslice.kube.errors import Forbidden, Invalid, NotFound
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
@@ -48,6 +48,8 @@ UNGATES_AT_ONCE = 16
 WAVE_SECONDS = 0.3
 """After a pod was promised slices or may be let go, for which words still wait: a burst comes in waves."""
 HINT_SECONDS = 2.0
+HINTS = "hints"
+"""The one key of a queue: what is hinted at is thought of as a whole."""
 MOST_HINTED = 200
 """Waiting pods that are looked at for hints, the first in line."""
 QUIET_SECONDS = 20.0
@@ -100,7 +102,7 @@ class Controller:
         self._hints = Hints(client, clock, settings.namespace, settings.hints, rng=rng)
         self._most_hinted = MOST_HINTED if settings.hints else 0
         self._shapes = Shapes()
-        self._hinting: Queue[None] = Queue(clock=clock)
+        self._hinting: Queue[str] = Queue(clock=clock)
         self._awake = False
         self._calm_at = 0.0
         self._timer: Timer | None = None
@@ -160,7 +162,7 @@ class Controller:
     def _decide(self) -> None:
         self._awake = False
         self.dispatcher.decide()
-        self._hinting.add_after(None, HINT_SECONDS)
+        self._hinting.add_after(HINTS, HINT_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
         due = self.dispatcher.due
@@ -204,10 +206,14 @@ class Controller:
             )
         except NotFound:
             return None  # the watch will say so
-        except Invalid:
+        except (Invalid, Forbidden) as error:
             fresh = await self._client.get(PODS, key_of(pod))
             if fresh.metadata.uid == uid and gated(fresh):
-                raise
+                if self._clock.monotonic() < promise.since + self.dispatcher.limits.bind:
+                    raise
+                # Somebody's policy, say. Its slices are others' by now.
+                self.fail(uid, f"the API server does not let it go ({error.message})")
+                return None
         # The watch brings the same a moment later; until then we would do it again.
         self.pods.refresh(fresh)
         return None
@@ -232,7 +238,7 @@ class Controller:
         if new is not None:
             self._shapes.learn(new)
 
-    async def _hint(self, _: None) -> None:
+    async def _hint(self, _: str) -> None:
         """Tell autoscalers of the pods that wait and that one more node of a known kind would hold."""
         waiting: dict[str, Pod] = {}
         memory: dict[str, int] = {}

@@ -23,7 +23,7 @@ from instaslice.controller.patience import Patience
 from instaslice.controller.promises import Promise
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
-from instaslice.controller.wants import gated, held_by_others
+from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import Grant, NodeName, Plan, Policy, Refusal, Short
 
@@ -159,7 +159,7 @@ class Dispatcher:
 
     def refusal(self, uid: str) -> Refusal | None:
         """Why a waiting pod finds no room now. Read its words before anything changes."""
-        plan = self.ledger.placer.place(self._asks[uid].demand)
+        plan = self._plan(self._asks[uid])
         return plan if isinstance(plan, Refusal) else None
 
     def ask(self, pod: Pod) -> Ask:
@@ -176,10 +176,18 @@ class Dispatcher:
     def _place(self, uid: str) -> bool:
         ask = self._asks[uid]
         with self.patience.lifted_for(uid):
-            plan = self.ledger.placer.place(ask.demand)
+            plan = self._plan(ask)
             if isinstance(plan, Plan):
                 self._promise(self.pods[uid], ask, plan)
         return isinstance(plan, Plan)
+
+    def _plan(self, ask: Ask) -> Plan | Refusal:
+        plan = self.ledger.placer.place(ask.demand)
+        if isinstance(plan, Plan) and not self.rooms.fits(plan.node, ask.ours):
+            # Its GPUs have room, but the node advertises less than they hold, or pods run there whose slices are lost
+            # and are still counted: let go, it would not be bound. Asked only then, as words about GPUs say more.
+            plan = self.ledger.placer.place(ask.bindable)
+        return plan
 
     def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:
         meta = pod.metadata
@@ -343,7 +351,8 @@ class Dispatcher:
     def _bind_overdue(self, promise: Promise, _: float) -> None:
         pod = self.pods.get(promise.uid)
         if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
-            self._orders.fail(promise.uid, f"not bound to node {promise.node} within {self.limits.bind:.0f} s")
+            late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
+            self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
 
     def _homeless_overdue(self, uid: str, _: float) -> None:
         """Pinned to a node whose Instaslice object went away: it can run nowhere else."""

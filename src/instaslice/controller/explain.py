@@ -17,8 +17,8 @@ from instaslice.controller.asks import Ask
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.world import World
 from instaslice.controller.orders import Limits
-from instaslice.controller.wants import gated, held_by_others, wanted
-from instaslice.controller.words import words
+from instaslice.controller.wants import gated, held_by_others, unbound, wanted
+from instaslice.controller.words import FULL, words
 from instaslice.kube.core import Pod
 from instaslice.placement import Demand, NodeName, Policy, Refusal
 
@@ -155,21 +155,22 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str 
     node, book = dispatcher.nodes.get(name), dispatcher.ledger.books[name]
     if node is None:
         return "is gone"
-    if told := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.amounts):
+    if told := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.needs):
         return told
     plan = dispatcher.ledger.placer.place(Demand(ask.demand.wants, lambda each: each == name))
     if not isinstance(plan, Refusal):
-        return None
+        return dispatcher.rooms.short(name, ask.ours)
     closed = [words for reasons in book.closed.values() for words in reasons.values()]
     if book.gpus and len(book.closed) == len(book.gpus):
         return "; ".join(dict.fromkeys(closed))
     # What would help is said once, for all nodes together.
     told = str(plan).partition(";")[0]
-    return (
-        told
-        if "admits the pod" not in told
-        else f"none of its GPUs has {', '.join(dict.fromkeys(map(str, ask.demand.wants)))}"
-    )
+    if "admits the pod" not in told:
+        return told
+    # GPUs elsewhere have what these lack.
+    there = {profile.name for model in book.gpus.values() for profile in model.profiles}
+    lacking = [want for want in dict.fromkeys(ask.profiles) if want not in there]
+    return f"none of its GPUs has {', '.join(lacking)}" if lacking else FULL
 
 
 def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
@@ -185,9 +186,9 @@ def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, as
         stage = Stage.RUNNING if pod.status.phase == "Running" else Stage.STARTING
         message = said.message
     else:
-        condition = pod.condition("PodScheduled")
-        why = f": {condition.message}" if condition is not None and condition.message else ""
-        stage, message = Stage.STARTING, f"{said.message}; waits to be bound by the scheduler{why}"
+        stage, message = Stage.STARTING, f"{said.message}; waits to be bound by the scheduler: {unbound(pod)}"
+    if pod.metadata.deletion_timestamp is not None:
+        message += "; it is being deleted, and gives back its slices when its containers have ended"
     return Explanation(
         pod=name,
         stage=stage,
@@ -256,6 +257,8 @@ def _not_ours(pod: Pod) -> str:
             f"asks for {', '.join(raw)}, which our webhook has not seen: the pod is older than InstaSlice here, or its "
             f"namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT}); create it again to have slices made for it"
         )
+    if gated(pod):
+        return f"asks for no slices, yet has the gate {names.GATE}, which nobody will take away; create it without"
     return "asks for no slices; InstaSlice has nothing to do with it"
 
 

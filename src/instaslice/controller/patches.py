@@ -14,7 +14,8 @@ def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
     """Take our gate away, pin the pod to its node, say which slices it got: all in one, or nothing.
 
     The pin is a node affinity on the node's name: exact, whatever its labels, and the scheduler looks at no other
-    node. Kubernetes lets a gated pod's affinity be narrowed, so each term that is there gets the name beside it.
+    node. Kubernetes lets a gated pod's affinity be narrowed, so each term that is there gets the name beside it; but
+    one without requirements, which no node matches, would be widened by it.
     """
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
     at = f"/spec/schedulingGates/{gates.index(names.GATE)}"
@@ -48,6 +49,8 @@ def _pin(pod: Pod, node: str) -> Iterator[JsonOp]:
     field = {"key": "metadata.name", "operator": "In", "values": [node]}
     terms = _terms(pod)
     for index, term in enumerate(terms):
+        if not (term.match_expressions or term.match_fields):
+            continue
         path = f"/spec/affinity/nodeAffinity/{_REQUIRED}/nodeSelectorTerms/{index}/matchFields"
         yield appended(path, term.match_fields, field)
     if terms:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from instaslice.api import names
-from instaslice.controller.requests import effective, ours
+from instaslice.controller.requests import effective
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 
@@ -32,7 +32,7 @@ def placeholder(pod: Pod, namespace: str, memory: int = 0) -> dict[str, Any]:
     `memory` is all the GPU memory that an empty node of the wanted shape advertises: asked for as a whole, no node on
     which a slice is in use has it, however much of other resources it has left.
     """
-    requests = {**effective(pod), **ours(pod)}
+    requests = {**effective(pod)}
     del requests["pods"]
     if memory > requests.get(names.MEMORY, 0):
         requests[names.MEMORY] = memory

@@ -23,17 +23,17 @@ _Texts = Mapping[str, str | int]
 def effective(pod: Pod) -> Amounts:
     """What the pod takes from the node it is bound to, itself (`pods: 1`) included.
 
-    Without our own resources, which the ledger counts, and without zeros, which fit even where a node is overcommitted.
+    With our own resources, which the scheduler counts too. Without zeros, which fit even where a node is overcommitted.
     """
-    sums = _pod(pod)
-    amounts = {name: counted(name, total) for name, total in sums.items() if total and not name.startswith(OURS)}
+    amounts = {name: counted(name, total) for name, total in _pod(pod).items() if total}
     amounts["pods"] = 1
     return amounts
 
 
-def ours(pod: Pod) -> Amounts:
-    """What `effective` leaves out, counted in the same way: slices by profile, and GPU memory."""
-    return {name: counted(name, total) for name, total in _pod(pod).items() if total and name.startswith(OURS)}
+def split(amounts: Amounts) -> tuple[Amounts, Amounts]:
+    """What is asked for of others, and what of us: slices by profile, and GPU memory."""
+    ours = {name: amount for name, amount in amounts.items() if name.startswith(OURS)}
+    return {name: amount for name, amount in amounts.items() if name not in ours}, ours
 
 
 def amounts(texts: _Texts) -> dict[str, int]:

@@ -10,7 +10,7 @@ import msgspec
 
 from instaslice.api.names import MEMORY
 from instaslice.controller.admission import refusal
-from instaslice.controller.requests import Amounts, amounts, effective, ours
+from instaslice.controller.requests import Amounts, amounts, effective
 from instaslice.kube.core import Condition, Node, NodeSpec, NodeStatus, Pod
 from instaslice.kube.meta import ObjectMeta
 
@@ -67,6 +67,6 @@ class Shapes:
         Slices are counted by profile and by memory, as the scheduler counts them; whether they fit side by side is for
         the placement to say when the node is there.
         """
-        wanted = {**effective(pod), **ours(pod)}
+        wanted = effective(pod)
         fitting = [shape.allocatable[MEMORY] for shape in self._known.values() if shape.holds(pod, wanted)]
         return min(fitting, default=None)

@@ -62,3 +62,12 @@ def gated(pod: Pod) -> bool:
 def held_by_others(pod: Pod) -> list[str]:
     """The gates of the pod that are not ours."""
     return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE]
+
+
+def unbound(pod: Pod) -> str:
+    """What the scheduler says of a pod that is past its gate. What it said of the gate itself stays in the pod until
+    it has looked again, which one that is not there never does."""
+    told = pod.condition("PodScheduled")
+    if told is None or not told.message or told.reason == "SchedulingGated":
+        return "no scheduler has looked at it since"
+    return told.message

@@ -10,7 +10,7 @@ from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
 from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Pod
-from instaslice.placement import GpuId, NodeName, Short
+from instaslice.placement import GpuId, NodeName, Plan, Short
 
 MOST_NODES = 3
 """Reasons of nodes that a message names."""
@@ -37,7 +37,8 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         return _without(dispatcher, pod)
     if gated(pod):
         where = f"{_listed(dispatcher, promise)} on node {promise.node}"
-        return Words(False, "Creating", f"{where}: being made")
+        done = "made, and about to be let go" if promise.created else "being made"
+        return Words(False, "Creating", f"{where}: {done}")
     return _running(dispatcher, promise)
 
 
@@ -99,10 +100,12 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     near: Counter[str] = Counter()
     far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
+    # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
+    counted = ask.amounts if isinstance(dispatcher.ledger.placer.place(ask.demand), Plan) else ask.needs
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
         out = "is gone" if node is None else admission.refusal(pod, node)
-        told = out or dispatcher.rooms.short(name, ask.amounts) or FULL
+        told = out or dispatcher.rooms.short(name, counted) or FULL
         (far if out else near)[told] += 1
         example.setdefault(told, name)
     why = [*near.most_common(), *far.most_common()]

@@ -45,6 +45,7 @@ class Queue(Generic[K]):
 
     def add(self, key: K) -> None:
         """Have the key looked at after now. While a worker is on it, that means once more when the worker is done."""
+        assert key is not None, "None is what ends a worker"
         if self._stopped or key in self._dirty:
             return
         self._dirty.add(key)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from instaslice.api import names
 from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.kube.quantities import NANO, nano
 from instaslice.webhook.errors import Refused
 from instaslice.webhook.largest import LargestNode
 from instaslice.webhook.review import Container, PodSpec
@@ -53,16 +54,18 @@ def asks_of(container: Container, largest: LargestNode) -> list[Ask]:
 def _ask(name: str, limits: Mapping[str, str | int], requests: Mapping[str, str | int], largest: LargestNode) -> Ask:
     profile = _profile(name, largest)
     quantities = [str(where[name]) for where in (limits, requests) if name in where]
-    if len(set(quantities)) > 1:
+    # A number can be written in many ways, `1k`, `+1`, `2e0`, and the API server leaves some of them as they are.
+    counts = [nano(quantity) for quantity in quantities]
+    if len(set(counts)) > 1:
         raise Refused(
             f"{name} is {quantities[0]} in limits and {quantities[1]} in requests; slices cannot be overcommitted, "
             "so give the same number in both, or limits alone"
         )
-    # The API server sends quantities in their shortest form, so a whole number below a thousand is plain digits.
-    quantity = quantities[0]
-    if not (quantity.isascii() and quantity.isdigit() and int(quantity) > 0):
-        raise Refused(f"{name}: {quantity} is not a number of slices; give a whole number from 1 on")
-    return Ask(name, profile, int(quantity))
+    count, rest = divmod(counts[0], NANO)
+    # Of 5Gi somebody means an amount of memory.
+    if rest or count < 1 or quantities[0].endswith("i"):
+        raise Refused(f"{name}: {quantities[0]} is not a number of slices; give a whole number from 1 on")
+    return Ask(name, profile, count)
 
 
 def _profile(resource: str, largest: LargestNode) -> ProfileName:

@@ -47,16 +47,19 @@ class LargestNode:
         try:
             wanted = ProfileName.parse(text)
         except UnknownProfile:
-            return nearest(text, list(self._having))[:MOST_NAMES]
+            return nearest(text, self._published)[:MOST_NAMES]
 
         def distance(name: str) -> tuple[int, int, int, bool]:
             there = ProfileName.parse(name)
             gb, compute = abs(there.gb - wanted.gb), abs(there.compute - wanted.compute)
             return (gb > 0) + (compute > 0), gb, compute, there.extra != wanted.extra
 
-        # A model of which nobody has published the memory has profiles named 0gb: nobody means those.
-        meant = [name for name in self._having if ProfileName.parse(name).gb]
-        return sorted(meant, key=distance)[:MOST_NAMES]
+        return sorted(self._published, key=distance)[:MOST_NAMES]
+
+    @cached_property
+    def _published(self) -> list[str]:
+        """A model of which nobody has published the memory has profiles named 0gb: nobody means those."""
+        return [name for name in self._having if ProfileName.parse(name).gb]
 
     def hold(self, wanted: Mapping[ProfileName, int]) -> None:
         """Raises Refused where no node could hold these slices at the same time."""

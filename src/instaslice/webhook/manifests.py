@@ -56,11 +56,27 @@ def bundle(trusted: str) -> str:
     return base64.b64encode(trusted.encode()).decode()
 
 
-def asks_for(prefixes: Sequence[str]) -> str:
+def asks_for(prefixes: Sequence[str], of: str = "object") -> str:
     """CEL: whether any container of the pod names a resource with one of these prefixes."""
+    return f"{containers(of)}.exists(c, {names_one(prefixes)})"
+
+
+def containers(of: str = "object") -> str:
+    """CEL: all containers of a pod that can ask for anything."""
+    return f"({of}.spec.containers + {of}.spec.?initContainers.orValue([]))"
+
+
+def concerns_us() -> str:
+    """CEL: a new pod with slices; or an update that writes again the names that we replaced. Of those that have them
+    since before our time none is an update to ask us about."""
+    again = f"{asks_for([names.NVIDIA_RESOURCE])} && !({asks_for([names.NVIDIA_RESOURCE], 'oldObject')})"
+    return f"request.operation == 'CREATE' ? {asks_for(PREFIXES)} : {again}"
+
+
+def names_one(prefixes: Sequence[str]) -> str:
+    """CEL: whether the container `c` names a resource with one of these prefixes."""
     named = " || ".join(f"r.startsWith('{prefix}')" for prefix in prefixes)
-    fields = " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
-    return f"(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, {fields})"
+    return " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
 
 
 def elsewhere(own: str) -> list[Document]:
@@ -92,10 +108,10 @@ def configuration(
         "timeoutSeconds": 10,
         "namespaceSelector": {"matchExpressions": [*elsewhere(own), opted_in, *only(namespaces)]},
         "rules": [
-            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"],
+            {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"],
              "scope": "Namespaced"},
         ],
-        "matchConditions": [{"name": "asks-for-slices", "expression": asks_for(PREFIXES)}],
+        "matchConditions": [{"name": "asks-for-slices", "expression": concerns_us()}],
     }  # fmt: skip
     return {
         "apiVersion": CONFIGURATIONS.api_version,

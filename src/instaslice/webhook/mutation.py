@@ -12,6 +12,7 @@ import msgspec
 from instaslice.api import names
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
+from instaslice.kube.quantities import nano
 from instaslice.webhook.asks import Ask, asks_of, at_the_same_time, ours
 from instaslice.webhook.errors import Refused
 from instaslice.webhook.largest import LargestNode
@@ -47,6 +48,27 @@ def mutate(pod: Pod, largest: LargestNode) -> list[JsonOp]:
         *(op for path, container in pod.containers() for op in _rename(path, container, asks[container.name])),
         *_tolerate(pod),
     ]
+
+
+def reapplied(pod: Pod) -> list[JsonOp]:
+    """What to change in an update by which a user writes again what we renamed, as `kubectl apply` does with the file
+    that the pod was made from: the names that we gave stand for it. Everything else is for the API server to judge."""
+    again = [op for path, container in pod.containers() for op in _named_before(path, container)]
+    return [*again, *_tolerate(pod)] if again else []
+
+
+def _named_before(path: str, container: Container) -> Iterator[JsonOp]:
+    resources = container.resources
+    for field, present in (("limits", resources.limits), ("requests", resources.requests)):
+        for name, quantity in present.items():
+            if not name.startswith(names.NVIDIA_RESOURCE):
+                continue
+            try:
+                own = present.get(ours(ProfileName.parse(name)))
+            except UnknownProfile:
+                continue
+            if own is not None and nano(own) == nano(quantity):
+                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
 
 
 def _check(pod: Pod) -> None:

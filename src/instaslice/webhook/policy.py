@@ -10,7 +10,7 @@ from typing import Any, Final
 from instaslice.api import names
 from instaslice.kube.core import Bare
 from instaslice.kube.resource import Resource
-from instaslice.webhook.manifests import GROUP, Document, asks_for, elsewhere, only
+from instaslice.webhook.manifests import GROUP, Document, asks_for, containers, elsewhere, names_one, only
 
 NAME: Final = "instaslice-pods"
 ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
@@ -64,6 +64,18 @@ def policy(trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPA
             _validation(
                 "request.operation != 'CREATE' || !variables.asks || variables.gated",
                 f"a pod that asks for slices starts with the gate {names.GATE}",
+            ),
+            _validation(
+                # Nobody would ever take it away.
+                "request.operation != 'CREATE' || !variables.gated || variables.asks",
+                f"the gate {names.GATE} is for pods that ask for slices; leave it out",
+            ),
+            _validation(
+                # The scheduler would count it against the slices of others.
+                f"request.operation != 'CREATE' || {containers()}.all(c, !({names_one([names.MEMORY])}) || "
+                f"{names_one([names.RESOURCE])})",
+                f"{names.MEMORY} comes with slices, and InstaSlice's webhook writes it; leave it out, and ask for "
+                f"{names.NVIDIA_RESOURCE}<profile>",
             ),
         ],
     }

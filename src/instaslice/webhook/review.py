@@ -45,6 +45,7 @@ class Pod(Part, frozen=True):
 
 class Request(Part, frozen=True):
     uid: str
+    operation: str = "CREATE"
     namespace: str = ""
     object: Pod = Pod()
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from instaslice.webhook import review
 from instaslice.webhook.errors import Refused
 from instaslice.webhook.largest import LargestNode
-from instaslice.webhook.mutation import mutate
+from instaslice.webhook.mutation import mutate, reapplied
 
 PATH: Final = "/mutate-pods"
 MOST_BYTES: Final = 8 << 20
@@ -54,7 +54,7 @@ class Webhook:
     def answer(self, request: review.Request) -> bytes:
         """The AdmissionReview that answers one request."""
         try:
-            patch = mutate(request.object, self.largest)
+            patch = reapplied(request.object) if request.operation == "UPDATE" else mutate(request.object, self.largest)
         except Refused as refused:
             self.answered["refused"] += 1
             meta = request.object.metadata

@@ -127,3 +127,14 @@ async def test_being_asked_twice_changes_nothing(client, registered):
     assert made["spec"]["schedulingGates"] == [{"name": names.GATE}]
     assert made["spec"]["containers"][0]["resources"] == {"limits": GIVEN, "requests": GIVEN}
     assert registered.webhook.answered == {"changed": 1, "unchanged": 1}
+
+
+async def test_a_pod_can_be_applied_again(client, registered):
+    """From the file that it was made from, which asks by the name that we replaced."""
+    document = pod(registered.namespace, "train", SLICE, tolerations=[{"key": "mine", "operator": "Exists"}])
+    first = await client.apply(PODS, document, manager="ann")
+    document["metadata"]["labels"] = {"step": "2"}
+    again = await client.apply(PODS, document, manager="ann")
+    assert again.metadata.labels == {"step": "2"}
+    assert again.spec.containers == first.spec.containers
+    assert names.MANAGED in [each.key for each in again.spec.tolerations]

@@ -14,6 +14,7 @@ from instaslice.kube.meta import Key
 from instaslice.webhook import policy
 from instaslice.webhook.policy import BINDINGS, POLICIES
 
+GATED = {"schedulingGates": [{"name": names.GATE}]}
 UNGATE = [JsonOp(op="remove", path="/spec/schedulingGates")]
 
 
@@ -78,6 +79,24 @@ async def test_a_user_cannot_remove_the_record(guarded, ann):
 async def test_a_user_cannot_make_a_plain_pod_with_our_annotation(guarded, ann, annotation):
     with pytest.raises(errors.Forbidden, match="leave it out"):
         await ann.create(PODS, pod(guarded.namespace, "forged", annotations={annotation: "{}"}))
+
+
+@pytest.mark.parametrize(
+    "limits, more, message",
+    [
+        pytest.param(None, GATED, "is for pods that ask for slices; leave it out", id="our gate without a slice"),
+        pytest.param({names.MEMORY: "5"}, {}, "comes with slices", id="GPU memory without a slice"),
+        pytest.param(
+            SLICE,
+            {"initContainers": [{"name": "first", "image": "none", "resources": {"limits": {names.MEMORY: "5"}}}]},
+            "comes with slices",
+            id="GPU memory for a container without a slice",
+        ),
+    ],
+)
+async def test_a_user_cannot_take_what_comes_with_slices(guarded, ann, limits, more, message):
+    with pytest.raises(errors.Forbidden, match=message):
+        await ann.create(PODS, pod(guarded.namespace, "odd", limits, **more))
 
 
 async def test_users_do_everything_else_as_before(guarded, ann):

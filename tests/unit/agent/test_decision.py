@@ -73,6 +73,20 @@ def in_words(step):
             [("a", "1g.5gb", 0, "deleting")], [], [], [], {"a": "deleted"}, id="ended before it began",
         ),
         pytest.param(
+            [("a", "1g.5gb", 0, "ungated"), ("b", "1g.5gb", 0, "creating")], [("1g.5gb", 0)],
+            [("a", "1g.5gb", 0, "created")], [], {"a": "created", "b": "failed"},
+            id="one place promised twice, by another hand: not tried for ever",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "creating"), ("b", "1g.5gb", 0, "creating")], [], [],
+            ["create a"], {"a": "creating", "b": "failed"}, id="one place promised twice, before it is made",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "ungated"), ("b", "1g.5gb", 0, "deleting")], [("1g.5gb", 0)],
+            [("a", "1g.5gb", 0, "created"), ("b", "1g.5gb", 0, "failed")], [], {"a": "created", "b": "deleted"},
+            id="the second of one place ends, the first keeps its slice",
+        ),
+        pytest.param(
             [("a", "1g.5gb", 0, "deleting")], [], [("a", "1g.5gb", 0, "failed")], [], {"a": "deleted"},
             id="a failed one is taken back",
         ),

@@ -8,7 +8,7 @@ from small_worlds import A100, NOW, allocation, instaslice, made, node, pod, uui
 
 from instaslice.api.instaslice import PreparedSlice, SliceState, State
 from instaslice.api.names import GATE
-from instaslice.controller.doctor import Doctor, Invariant, examine
+from instaslice.controller.doctor import Doctor, Invariant, examination, examine, settled
 from instaslice.geometry import States
 
 GI_ONE = allocation("a", "1g.5gb", 0)
@@ -341,3 +341,14 @@ def test_a_finding_says_what_where_and_what_to_do():
     assert str(found) == (
         "pod-has-slices  pod team-a/a: is past its gate, asked for 1 × 1g.5gb and holds nothing; delete the pod"
     )
+
+
+async def test_one_look_calls_nothing_stuck(monkeypatch):
+    promised = allocation("w", "1g.5gb", 3, state=State.CREATING)
+    here = world([pod("w", "1g.5gb", gates=[GATE], age=1)], [instaslice(promised, slices=[])])
+
+    async def look(*_):
+        return here
+
+    monkeypatch.setattr(examination, "look", look)
+    assert await settled(None, 0) == []

@@ -206,6 +206,21 @@ def test_a_pod_that_the_webhook_never_saw_is_told_so():
     assert "which our webhook has not seen" in said.message
 
 
+def test_a_node_whose_slices_of_a_kind_are_taken_is_not_said_to_have_none():
+    held = [allocation(f"media-{gpu}", "1g.5gb+me", 0, gpu=f"GPU-{gpu}") for gpu in (0, 1)]
+    there = instaslice(name="gpu-1", gpus=("GPU-2", "GPU-3"))
+    here = world(
+        [*map(running, held), waiting("w", "1g.5gb+me")], [instaslice(*held), there], [node("gpu-0"), cordoned("gpu-1")]
+    )
+    assert told(here).nodes == {"has no room for the slices on its GPUs": ["gpu-0"], "is cordoned": ["gpu-1"]}
+
+
+def test_a_pod_that_set_our_gate_for_nothing_is_told_so():
+    raw = {"containers": [{"name": "main"}], "schedulingGates": [{"name": "gpu.das.com/slice"}]}
+    here = world([msgspec.convert({"metadata": {"namespace": "team-a", "name": "w", "uid": "u"}, "spec": raw}, Pod)])
+    assert "which nobody will take away" in told(here).message
+
+
 def test_explaining_changes_nothing_and_says_the_same_twice():
     here = with_held(FULL, waiting())
     assert told(here) == told(here)

@@ -4,12 +4,15 @@ import random
 
 import pytest
 
+from instaslice.api import names
 from instaslice.controller.controller import Controller, Settings
+from instaslice.controller.promises import Promise
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import Pod
-from instaslice.kube.errors import Conflict, Forbidden, NotFound, Unreachable
+from instaslice.kube.core import Pod, PodSpec
+from instaslice.kube.core import SchedulingGate as Gate
+from instaslice.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
 from instaslice.kube.meta import ObjectMeta
-from instaslice.placement import policies
+from instaslice.placement import NodeName, policies
 
 
 class Server:
@@ -51,6 +54,38 @@ async def test_a_pod_that_is_gone_is_left_alone():
     await controller._fail("1")
     await controller._fail("1")
     assert server.written == []
+
+
+class Refusing(Server):
+    """Lets no gate go: somebody's policy is against it."""
+
+    def __init__(self, error, pod):
+        super().__init__(error)
+        self._errors, self._refusal, self._pod = [], error, pod
+
+    async def patch(self, *_, **__):
+        raise self._refusal
+
+    async def get(self, *_):
+        return self._pod
+
+
+@pytest.mark.parametrize("error", [Invalid("422: only additions"), Forbidden("403: not on Fridays")])
+async def test_a_pod_whose_gate_the_server_keeps_ends_in_time_and_says_why(error):
+    pod = Pod(ObjectMeta(namespace="team", name="train", uid="1"), PodSpec(scheduling_gates=[Gate(name=names.GATE)]))
+    server = Refusing(error, pod)
+    controller = _controller(server)
+    controller.dispatcher.pods["1"] = pod
+    promise = controller.dispatcher.ledger.promises["1"] = Promise("1", NodeName("a"), SystemClock().monotonic())
+    with pytest.raises(type(error)):
+        await controller._ungate("1")
+    await controller._fail("1")
+    assert server.written == []
+    promise.since -= 301
+    await controller._ungate("1")
+    assert error.message in controller._why_failed["1"]
+    await controller._fail("1")
+    assert server.written == ["Failed"]
 
 
 def _controller(server):

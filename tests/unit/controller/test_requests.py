@@ -100,8 +100,8 @@ GI = 2**30
         pytest.param(
             [container(**{"cpu": "1", "gpu.das.com/mig-1g.5gb": "2", "gpu.das.com/mem": "10"})],
             {},
-            {"cpu": 1000},
-            id="our slices are the ledger's",
+            {"cpu": 1000, "gpu.das.com/mig-1g.5gb": 2, "gpu.das.com/mem": 10},
+            id="our slices too, as the scheduler counts them",
         ),
     ],
 )

@@ -11,6 +11,7 @@ from random import Random
 
 import msgspec
 
+from instaslice.agent.resources import advertised
 from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Gpu, Health, Instaslice, PreparedSlice, SliceState, Spec, State, Status
@@ -108,7 +109,7 @@ class World:
     # What users and administrators do -------------------------------------------------------------------------------
 
     def add_node(self, name, gpus=1, model=A100, **allocatable):
-        amounts = {"cpu": "64", "memory": "512Gi", "pods": "250", **allocatable}
+        amounts = {"cpu": "64", "memory": "512Gi", "pods": "250", **advertised([model] * gpus), **allocatable}
         ready = [Condition(type="Ready", status="True")]
         meta = ObjectMeta(name=name, uid=f"node-{name}-{next(self.numbers)}", labels={"kubernetes.io/hostname": name})
         self.change_node(Node(metadata=meta, status=NodeStatus(allocatable=amounts, conditions=ready)))

@@ -3,15 +3,18 @@
 import copy
 import json
 
+import msgspec
 import pytest
 import slice_pods
 from hypothesis import given
 from hypothesis import strategies as st
-from slice_pods import container, mutated, pod
+from slice_pods import container, mutated, patched, pod
 
 from instaslice.api import names
 from instaslice.geometry.models import known
 from instaslice.geometry.names import ProfileName
+from instaslice.webhook.mutation import reapplied
+from instaslice.webhook.review import Pod
 
 FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
 OURS_FIVE, OURS_TEN, MEM = "gpu.das.com/mig-1g.5gb", "gpu.das.com/mig-2g.10gb", "gpu.das.com/mem"
@@ -24,6 +27,7 @@ OURS_FIVE, OURS_TEN, MEM = "gpu.das.com/mig-1g.5gb", "gpu.das.com/mig-2g.10gb", 
         pytest.param({FIVE: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="limits only"),
         pytest.param(None, {FIVE: "1"}, {OURS_FIVE: "1", MEM: "5"}, id="requests only"),
         pytest.param({FIVE: 1}, None, {OURS_FIVE: "1", MEM: "5"}, id="a number without quotes"),
+        pytest.param({OURS_FIVE: "+1"}, {OURS_FIVE: "1e0"}, {OURS_FIVE: "1", MEM: "5"}, id="one in other words"),
         pytest.param({FIVE: "2"}, None, {OURS_FIVE: "2", MEM: "10"}, id="quantity two counts the memory twice"),
         pytest.param({FIVE: "2", TEN: "1"}, None, {OURS_FIVE: "2", OURS_TEN: "1", MEM: "20"}, id="two profiles"),
         pytest.param({OURS_FIVE: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="asked for by our own name"),
@@ -77,6 +81,27 @@ def test_the_gate_and_the_toleration_come_after_those_that_are_there():
         {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"},
     ]
     assert after["metadata"]["annotations"]["a"] == "b"
+
+
+@pytest.mark.parametrize(
+    "written, stays",
+    [
+        pytest.param({FIVE: "1"}, {}, id="what it was made from"),
+        pytest.param({FIVE: "1000m"}, {}, id="in other words"),
+        pytest.param({FIVE: "2"}, {FIVE: "2"}, id="not another quantity"),
+        pytest.param({TEN: "1"}, {TEN: "1"}, id="nor another profile"),
+        pytest.param({"nvidia.com/mig-x": "1"}, {"nvidia.com/mig-x": "1"}, id="nor what is none"),
+    ],
+)
+def test_a_pod_that_is_applied_again_stays_as_it_is(written, stays):
+    before = mutated(pod(container(limits={FIVE: "1", "cpu": "2"})))
+    again = copy.deepcopy(before)
+    again["spec"]["containers"][0]["resources"]["limits"] |= written
+    if not stays:
+        again["spec"]["tolerations"] = []
+    after = patched(again, msgspec.to_builtins(reapplied(msgspec.convert(again, Pod))))
+    before["spec"]["containers"][0]["resources"]["limits"] |= stays
+    assert after == before
 
 
 def test_a_pod_without_slices_is_left_alone():

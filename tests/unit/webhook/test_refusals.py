@@ -45,6 +45,12 @@ def refusal(document, **largest):
         pytest.param({"limits": {FIVE: "-1"}}, r"-1 is not a number of slices", id="a negative number"),
         pytest.param({"limits": {FIVE: "1500m"}}, r"1500m is not a number of slices", id="one and a half"),
         pytest.param({"limits": {FIVE: "5Gi"}}, r"5Gi is not a number of slices", id="an amount of memory"),
+        pytest.param({"limits": {FIVE: "+0"}}, r"\+0 is not a number of slices", id="zero with a sign"),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-1c.3g.20gb": "1"}},
+            r"did you mean 3g.20gb(?!.*\b[0-9]g\.0gb)",
+            id="names that nobody has published are not suggested",
+        ),
         pytest.param(
             {"limits": {FIVE: "1"}, "requests": {FIVE: "2"}},
             r"1 in limits and 2 in requests; .* the same number in both",
@@ -114,6 +120,7 @@ A100 = (models.named("A100-40GB"),)
     "containers, init, message",
     [
         pytest.param([("a", {FIVE: "8"})], [], r"8 slices 1g.5gb .* \(7 on one A100-40GB, 1 GPUs", id="eight of seven"),
+        pytest.param([("a", {FIVE: "1k"})], [], r"1000 slices 1g.5gb", id="a thousand, as the API server writes it"),
         pytest.param([("a", {FIVE: "4"}), ("b", {FIVE: "4"})], [], r"8 slices 1g.5gb", id="two containers add up"),
         pytest.param(
             [("a", {"nvidia.com/mig-3g.20gb": "2", FIVE: "1"})],

@@ -108,8 +108,8 @@ async def settled(
     something is always passing. `told` hears of each look: what was found and how many slices are in motion.
     """
     clock = clock or SystemClock()
-    # What has not moved since the first look is stuck when the last one comes.
-    doctor = Doctor(patience=min(PATIENCE, timeout * 0.8))
+    # What has not moved since the first look is stuck when the last one comes; one look tells nothing of that.
+    doctor = Doctor(patience=min(PATIENCE, timeout * 0.8) if timeout else PATIENCE)
     over = clock.monotonic() + timeout
     before: list[Finding] = []
     while True:
