@@ -10,6 +10,8 @@ Each room adds its own branch. A message names the object, what was tried and th
 command line prints it as it is and exits with 1.
 """
 
+from collections.abc import Iterator
+
 
 class InstasliceError(Exception):
     """Base of all; catch this to catch everything that is ours."""
@@ -17,3 +19,12 @@ class InstasliceError(Exception):
 
 class BadInput(InstasliceError):
     """What the user typed or wrote cannot be right; the message says what would be."""
+
+
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """What really happened to tasks that ran side by side: a group of groups says only that there was something."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            yield from leaves(each)
+    else:
+        yield error

@@ -6,7 +6,6 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -15,6 +14,7 @@ from instaslice.api import names
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
+from instaslice.errors import leaves
 from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
@@ -127,19 +127,10 @@ def command(
                     await lead_once(client)
                 except* (Deposed, LeaseLost) as ended:
                     # Nothing of what was known may be trusted any more: all of it is built anew.
-                    for error in _leaves(ended):
+                    for error in leaves(ended):
                         log.warning("%s", error)
 
     try:
         asyncio.run(run())
     except asyncio.CancelledError:
         log.info("ended")
-
-
-def _leaves(error: BaseException) -> Iterator[BaseException]:
-    """What really happened: a group of a group says only that there was something."""
-    if isinstance(error, BaseExceptionGroup):
-        for each in error.exceptions:
-            yield from _leaves(each)
-    else:
-        yield error

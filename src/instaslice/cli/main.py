@@ -6,12 +6,12 @@ that `instaslice --help` costs no more than click.
 
 import importlib
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import click
 
 from instaslice import __version__
-from instaslice.errors import InstasliceError
+from instaslice.errors import InstasliceError, leaves
 
 COMMANDS: Mapping[str, str] = {
     "demo": "Show the main job on a cluster that comes and goes with it.",
@@ -53,14 +53,6 @@ def instaslice() -> None:
     """Cut GPUs into slices on Kubernetes at the moment a pod asks for one."""
 
 
-def _each(group: ExceptionGroup[Exception]) -> Iterator[Exception]:
-    for error in group.exceptions:
-        if isinstance(error, ExceptionGroup):
-            yield from _each(error)
-        else:
-            yield error
-
-
 def main() -> None:
     try:
         instaslice.main(standalone_mode=False)
@@ -76,7 +68,7 @@ def main() -> None:
         # Tasks that ran side by side. Anything but our own errors is a defect, and shows where it is.
         if group.split(InstasliceError)[1] is not None:
             raise
-        for each in _each(group):
+        for each in leaves(group):
             click.echo(f"error: {each}", err=True)
         sys.exit(1)
     except OSError as error:
