@@ -93,7 +93,14 @@ def test_on_a_terminal_the_gpus_are_coloured_bars_and_control_c_cleans_up(tmp_pa
     terminal, theirs = pty.openpty()
     look = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "120"}
     demo = subprocess.Popen(
-        DEMO, env=environment(tmp_path) | look, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
+        DEMO,
+        env=environment(tmp_path) | look,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        # A shell ignores it for what runs in the background, as these tests may, and that is inherited.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     os.close(theirs)
     shown = ""
