@@ -41,6 +41,8 @@ GLANCE_SECONDS = 60.0
 LAZY_SECONDS = 5.0
 """Between two writes that nobody waits for, as which spec was seen: they would double our writes."""
 RETRY_SECONDS = 1.0
+KUBELET_SECONDS = 0.3
+"""Between two looks whether a kubelet listens for which slices wait: it would refuse their pods."""
 WORKERS = 16
 """Nodes looked at side by side, which is to say: writes in flight."""
 
@@ -223,10 +225,13 @@ class Fleet:
 
     async def _report(self, played: Played, node: Node, thing: Instaslice) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
-        status = played.agent.status(capacity(node))
+        made = status = played.agent.status(capacity(node))
+        if self._seating is not None and not self._seating.heard:
+            status = report.not_yet(thing.status, made)
+        soon = KUBELET_SECONDS if status != made else None
         ops = report.patch(played.written, status)
         if not ops:
-            return None
+            return soon
         began = self._clock.monotonic()
         wait = self._pause(played, status, began)
         if wait > 0:
@@ -235,7 +240,7 @@ class Fleet:
         await self._patch(thing, ops)
         played.written, played.wrote = status, self._clock.monotonic()
         played.free_at = played.wrote + gathering(played.wrote - began)
-        return None
+        return soon
 
     def _pause(self, played: Played, status: Status, now: float) -> float:
         """How long a report may wait for company. One that leaves nothing under way goes at once: the next will not

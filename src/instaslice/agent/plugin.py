@@ -57,6 +57,11 @@ class Plugin:
         """Whether its socket was taken away, as a kubelet does that starts."""
         return self._server is not None and not self.socket.exists()
 
+    @property
+    def heard(self) -> bool:
+        """Whether a kubelet listens to what there is."""
+        return bool(self._streams)
+
     def show(self, devices: Devices) -> None:
         """What there is from now on; no news if nothing changed."""
         if devices == self._devices:

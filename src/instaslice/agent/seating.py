@@ -103,6 +103,11 @@ class Seating:
         self._show()
         self._news.set()
 
+    @property
+    def heard(self) -> bool:
+        """Whether the kubelet knows what there is: it would refuse a pod that comes before."""
+        return bool(self._plugins) and all(each.heard for each in self._plugins.values())
+
     # What the kubelet asks ------------------------------------------------------------------------------------------
 
     def allocate(self, asked: Sequence[Seat]) -> list[str]:
