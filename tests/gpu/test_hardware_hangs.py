@@ -7,12 +7,12 @@ import asyncio
 import subprocess
 import sys
 import threading
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
 import pynvml
 import pytest
+from watching import running
 
 from instaslice.agent import watched
 from instaslice.agent.watched import WatchedDriver
@@ -45,19 +45,6 @@ def nvml():
     yield made
     for each in made.hangs.values():
         each.set()
-
-
-@asynccontextmanager
-async def running(driver):
-    news = asyncio.Event()
-    driver.changed = news.set
-    task = asyncio.create_task(driver.run())
-    try:
-        async with asyncio.timeout(60):
-            yield news
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 @pytest.fixture

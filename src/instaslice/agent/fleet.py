@@ -41,8 +41,6 @@ GLANCE_SECONDS = 60.0
 LAZY_SECONDS = 5.0
 """Between two writes that nobody waits for, as which spec was seen: they would double our writes."""
 RETRY_SECONDS = 1.0
-KUBELET_SECONDS = 0.3
-"""Between two looks whether a kubelet listens for which slices wait: it would refuse their pods."""
 WORKERS = 16
 """Nodes looked at side by side, which is to say: writes in flight."""
 
@@ -117,7 +115,7 @@ class Fleet:
             self._objects.on_change(self._object_changed)
             log.info("serving %d nodes", len(self._nodes))
             if self._seating is not None:
-                tasks.create_task(self._seating.run(self._unseated))
+                tasks.create_task(self._seating.run(self._unseated, self._heard))
             await self._queue.work(self._attend, workers=WORKERS)
 
     # What wakes a node ----------------------------------------------------------------------------------------------
@@ -133,6 +131,10 @@ class Fleet:
             thing = new or old
             assert thing is not None
             self._queue.add(thing.metadata.name)
+
+    def _heard(self) -> None:
+        for name in self._played:
+            self._queue.add(name)
 
     # One look at a node ---------------------------------------------------------------------------------------------
 
@@ -225,13 +227,13 @@ class Fleet:
 
     async def _report(self, played: Played, node: Node, thing: Instaslice) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
-        made = status = played.agent.status(capacity(node))
+        status = played.agent.status(capacity(node))
         if self._seating is not None and not self._seating.heard:
-            status = report.not_yet(thing.status, made)
-        soon = KUBELET_SECONDS if status != made else None
+            # Their pods would be let go, and the kubelet would refuse them.
+            status = report.not_yet(thing.status, status)
         ops = report.patch(played.written, status)
         if not ops:
-            return soon
+            return None
         began = self._clock.monotonic()
         wait = self._pause(played, status, began)
         if wait > 0:
@@ -240,7 +242,7 @@ class Fleet:
         await self._patch(thing, ops)
         played.written, played.wrote = status, self._clock.monotonic()
         played.free_at = played.wrote + gathering(played.wrote - began)
-        return soon
+        return None
 
     def _pause(self, played: Played, status: Status, now: float) -> float:
         """How long a report may wait for company. One that leaves nothing under way goes at once: the next will not

@@ -193,9 +193,11 @@ def _gpu(worker: GpuWorker) -> Gpu:
 
 
 def _gpus(status: Status) -> tuple[drivers.Gpu, ...]:
-    """As they were reported."""
+    """As they were reported; somebody may have edited that since."""
     models = {each.name: each.model() for each in status.models}
-    return tuple(drivers.Gpu(GpuUuid(gpu.uuid), gpu.index, models[gpu.model]) for gpu in status.gpus)
+    return tuple(
+        drivers.Gpu(GpuUuid(gpu.uuid), gpu.index, models[gpu.model]) for gpu in status.gpus if gpu.model in models
+    )
 
 
 def _named(index: int, uuid: str, ill: Ill) -> str:

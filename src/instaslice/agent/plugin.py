@@ -40,12 +40,17 @@ Allocate = Callable[[Sequence[Seat]], Sequence[str]]
 class Plugin:
     """Serves one resource. Every stream begins with the full list and repeats it whole at each `show`."""
 
-    def __init__(self, folder: Path, resource: str, devices: Devices, allocate: Allocate) -> None:
+    def __init__(
+        self, folder: Path, resource: str, devices: Devices, allocate: Allocate, heard: Callable[[], None]
+    ) -> None:
+        """`heard` is called when a kubelet has been told for the first time what there is."""
         self.resource = resource
         self._folder = folder
         self._devices = devices
         self._allocate = allocate
-        self._streams: set[asyncio.Event] = set()
+        self._hear = heard
+        self._streams: dict[asyncio.Event, bool] = {}
+        """What wakes each, and whether it has told its first list."""
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -59,8 +64,8 @@ class Plugin:
 
     @property
     def heard(self) -> bool:
-        """Whether a kubelet listens to what there is."""
-        return bool(self._streams)
+        """Whether a kubelet listens and knows what there is."""
+        return any(self._streams.values())
 
     def show(self, devices: Devices) -> None:
         """What there is from now on; no news if nothing changed."""
@@ -103,15 +108,18 @@ class Plugin:
         self, _question: plugins.Empty, _context: Context
     ) -> AsyncIterator[plugins.ListAndWatchResponse]:
         changed = asyncio.Event()
-        self._streams.add(changed)
+        self._streams[changed] = False
         try:
             while True:
                 changed.clear()
                 told = [plugins.Device(ID=seat, health=HEALTH[well]) for seat, well in self._devices.items()]
                 yield plugins.ListAndWatchResponse(devices=told)
+                if not self._streams[changed]:
+                    self._streams[changed] = True
+                    self._hear()
                 await changed.wait()
         finally:
-            self._streams.discard(changed)
+            del self._streams[changed]
 
     async def _answer(self, question: plugins.AllocateRequest, context: Context) -> plugins.AllocateResponse:
         answer = plugins.AllocateResponse()

@@ -63,6 +63,7 @@ class Seating:
         self._lanes = lanes
         self._clock = clock
         self._warn: Callable[[str], None] = log.warning
+        self._hear: Callable[[], None] = lambda: None
         self._folder = cdi.Folder(places.cdi)
         self._book = SeatBook(_read(places))
         self._made: dict[Hold, tuple[Allocation, Slice]] = {}
@@ -132,9 +133,10 @@ class Seating:
 
     # The work -------------------------------------------------------------------------------------------------------
 
-    async def run(self, warn: Callable[[str], None]) -> None:
-        """Until cancelled. Nothing is offered before the first `settle`; `warn` tells people."""
-        self._warn = warn
+    async def run(self, warn: Callable[[str], None], heard: Callable[[], None]) -> None:
+        """Until cancelled. Nothing is offered before the first `settle`; `warn` tells people, `heard` that the kubelet
+        listens to one more of our resources."""
+        self._warn, self._hear = warn, heard
         await self._offered.wait()
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._bind())
@@ -291,7 +293,9 @@ class Seating:
                 self._plugins[resource].show(devices)
             else:
                 allocate = _nothing if memory else self.allocate
-                self._plugins[resource] = Plugin(self._places.plugins, resource, devices, allocate)
+                self._plugins[resource] = Plugin(
+                    self._places.plugins, resource, devices, allocate, lambda: self._hear()
+                )
 
     @property
     def _wanted(self) -> list[Allocation]:

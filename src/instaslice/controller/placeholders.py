@@ -32,7 +32,7 @@ def placeholder(pod: Pod, namespace: str, memory: int = 0) -> dict[str, Any]:
     `memory` is all the GPU memory that an empty node of the wanted shape advertises: asked for as a whole, no node on
     which a slice is in use has it, however much of other resources it has left.
     """
-    requests = {**effective(pod)}
+    requests = dict(effective(pod))
     del requests["pods"]
     if memory > requests.get(names.MEMORY, 0):
         requests[names.MEMORY] = memory

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import tempfile
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import grpc.aio
@@ -60,8 +61,8 @@ class Kubelet:
             main.devices.add(resource_name=RESOURCE, device_ids=[seat])
         return answer
 
-    def channel(self):
-        return grpc.aio.insecure_channel(f"unix:{self.places.plugins / self.registered[RESOURCE]}")
+    def channel(self, resource=RESOURCE):
+        return grpc.aio.insecure_channel(f"unix:{self.places.plugins / self.registered[resource]}")
 
     async def admit(self, pod, *seats):
         async with self.channel() as channel:
@@ -94,14 +95,14 @@ async def serve(kubelet):
     """Starts an agent's side and, called again, kills it and starts it anew."""
     tasks = []
 
-    async def start(*allocations, gpus=WELL):
+    async def start(*allocations, gpus=WELL, heard=lambda: None):
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
         seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
         settle(seating, *allocations, gpus=gpus)
-        tasks.append(asyncio.create_task(seating.run(lambda _note: None)))
+        tasks.append(asyncio.create_task(seating.run(lambda _note: None, heard)))
         await until(lambda: len(kubelet.registered) == 8)
         return seating
 
@@ -167,6 +168,20 @@ async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holde
     assert given(kubelet) == {}
     kubelet.held["1g.5gb-0"] = "b"
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
+
+
+async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
+    news, streams = [], []
+    seating = await serve(A, heard=lambda: news.append(seating.heard))
+    async with AsyncExitStack() as listening:
+        for count, resource in enumerate(kubelet.registered, start=1):
+            assert not seating.heard
+            channel = await listening.enter_async_context(kubelet.channel(resource))
+            streams.append(services.LIST_AND_WATCH.watch(channel, plugins.Empty()))
+            await anext(streams[-1])
+            await until(lambda now=count: len(news) == now)
+        assert news == [False] * 7 + [True]
+    await until(lambda: not seating.heard)
 
 
 async def test_a_file_goes_when_its_slice_is_taken_back(kubelet, serve):

@@ -3,11 +3,11 @@
 import asyncio
 import threading
 import time
-from contextlib import asynccontextmanager
 from functools import partial
 
 import pytest
 from fake_nvml import FakeNvml, a100, h200
+from watching import running
 
 from instaslice.agent import watched
 from instaslice.agent.machines import Hardware
@@ -32,20 +32,6 @@ class Clock:
 async def found(nvml, clock=None, **more):
     nvml.pause = lambda seconds: time.sleep(min(seconds, 0.02))
     return await WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock or Clock())
-
-
-@asynccontextmanager
-async def running(driver):
-    """The driver at work; gives an event that is set when it has news."""
-    news = asyncio.Event()
-    driver.changed = news.set
-    task = asyncio.create_task(driver.run())
-    try:
-        async with asyncio.timeout(60):
-            yield news
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
 
 
 def ills(driver):
