@@ -20,7 +20,7 @@ from instaslice.agent.resources import advertised, correction
 from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
-from instaslice.api.writing import AT_ONCE, UNTRACKED, gathering
+from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, gathering
 from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
@@ -241,7 +241,7 @@ class Fleet:
         played.written = None  # until the server has said that it is
         await self._patch(thing, ops)
         played.written, played.wrote = status, self._clock.monotonic()
-        played.free_at = played.wrote + gathering(played.wrote - began)
+        played.free_at = played.wrote + gathering(played.wrote - began, REPORT_TIMES)
         return None
 
     def _pause(self, played: Played, status: Status, now: float) -> float:

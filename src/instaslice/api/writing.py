@@ -9,7 +9,12 @@ from instaslice.kube.client import JsonOp
 UNTRACKED = JsonOp(op="replace", path="/metadata/managedFields", value=[{}])
 """Once after the object is made: nobody applies here, each field has one writer, so its owners need no account."""
 
-SHARE = 5.0
+REPORT_TIMES = 5.0
+SPEC_TIMES = 10.0
+"""How many times as long as a write took the changes of status and spec gather. The controller knows when no more pods
+come, and then writes at once, so it can afford to gather for longer."""
+QUIET_SECONDS = 0.25
+"""Without a change on any node, after which a change of the spec waits for no others. Pods of a burst come closer."""
 MOST_SECONDS = 1.0
 LONGEST_PAUSE = 0.3
 AT_ONCE = 2
@@ -17,10 +22,10 @@ AT_ONCE = 2
 slower the server, the more a write then carries."""
 
 
-def gathering(took: float) -> float:
-    """Seconds that changes may gather after a write that took so long: a writer is at one object for a sixth of the
-    time at most. A quiet server takes a small object in milliseconds, and nobody notices; a busy one is spared."""
-    return min(MOST_SECONDS, SHARE * took)
+def gathering(took: float, times: float) -> float:
+    """Seconds that changes may gather after a write that took so long, so that a writer is at one object for a small
+    part of the time. A quiet server takes a small object in milliseconds, and nobody notices; a busy one is spared."""
+    return min(MOST_SECONDS, times * took)
 
 
 def company(took: float) -> float:

@@ -7,7 +7,7 @@ leader that was replaced without noticing is refused, and status reports are in 
 from dataclasses import dataclass
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec
-from instaslice.api.writing import company, gathering
+from instaslice.api.writing import QUIET_SECONDS, SPEC_TIMES, company, gathering
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.kube.client import Client, JsonOp
@@ -37,8 +37,9 @@ class Specs:
         self._ledger = ledger
         self._manager = manager
         self._known: dict[NodeName, _Known] = {}
-        self.pause = 0.0
+        self._pause = 0.0
         """Seconds that a change should wait for others."""
+        self._changed_at = 0.0
 
     def seen(self, old: Instaslice | None, new: Instaslice | None) -> None:
         """What the watch says. Only of objects that are new to us the spec counts; then ours does. Raises Deposed where
@@ -53,6 +54,11 @@ class Specs:
         elif self._known[name].tried is None and new.metadata.generation > self._known[name].generation:
             raise _by_another(name)
 
+    def changed(self) -> float:
+        """There is something to write that a pod waits for; the seconds after which to begin."""
+        self._changed_at = self._clock.monotonic()
+        return self._pause
+
     async def write(self, node: NodeName) -> float | None:
         """Make the object say what the ledger says; the seconds after which to call again, where it was written just
         now and more may gather. Never two at once for one node: the queue sees to that."""
@@ -65,8 +71,9 @@ class Specs:
         if spec == known.spec:
             return None
         began = self._clock.monotonic()
-        if known.free_at > began:
-            return known.free_at - began
+        wait = min(known.free_at, self._changed_at + QUIET_SECONDS) - began
+        if wait > 0:
+            return wait
         ops = [
             JsonOp(op="test", path="/metadata/uid", value=known.uid),
             JsonOp(op="test", path="/metadata/generation", value=known.generation),
@@ -83,8 +90,8 @@ class Specs:
             raise
         known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
         now = self._clock.monotonic()
-        known.free_at = now + gathering(now - began)
-        self.pause = company(now - began)
+        known.free_at = now + gathering(now - began, SPEC_TIMES)
+        self._pause = company(now - began)
         return None
 
     async def _look(self, node: NodeName, known: _Known) -> None:

@@ -5,11 +5,13 @@ replaces it. A kubeconfig (contexts, merged files, exec plugins, OIDC, proxies) 
 only then: it costs 37 MB that no agent should pay. designs/0002-our-own-kube-client.md has the comparison.
 """
 
+import base64
 import os
 import ssl
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import yaml
 
@@ -18,6 +20,8 @@ from instaslice.kube.errors import KubeconfigError
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REREAD_SECONDS = 60.0
+
+_AUTHORITY, _CERTIFICATE, _KEY = "certificate-authority-data", "client-certificate-data", "client-key-data"
 
 
 class Config(Protocol):
@@ -106,21 +110,17 @@ class FromKubeconfig:
         from kubernetes_asyncio.config import kube_config
 
         found = Configuration(host="")
-        await kube_config.load_kube_config(self.source, self._context, found, persist_config=False)
+        merged = kube_config.KubeConfigMerger(self.source).config
+        loader = kube_config.KubeConfigLoader(merged, self._context, config_base_path=None)
+        inline = _inline(merged, loader.current_context)
+        await loader.load_and_set(found)
         self._at = self._clock.monotonic()
         # It keeps the line end of a token file, which no header may hold.
         self._authorization: str | None = found.api_key.get("BearerToken", "").strip() or None
         self.server: str = (found.host or "").rstrip("/")
         self.server_name: str | None = found.tls_server_name
         self.proxy: str | None = found.proxy
-        self.ssl: ssl.SSLContext | None = None
-        if self.server.startswith("https"):
-            self.ssl = ssl.create_default_context(cafile=found.ssl_ca_cert)
-            if found.cert_file:
-                self.ssl.load_cert_chain(found.cert_file, found.key_file)
-            if not found.verify_ssl:
-                self.ssl.check_hostname = False
-                self.ssl.verify_mode = ssl.CERT_NONE
+        self.ssl: ssl.SSLContext | None = _context(found, inline) if self.server.startswith("https") else None
 
     async def authorization(self, *, refused: bool = False) -> str | None:
         # A client certificate is in the TLS context already and has nothing to read anew. A token may come from a
@@ -129,6 +129,42 @@ class FromKubeconfig:
         if refused or stale:
             await _reading(self, "log in again, then retry")
         return self._authorization
+
+
+def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """A certificate and its key, both PEM, into a context."""
+    # OpenSSL reads certificates from files only. The file is ours alone and gone at once.
+    with tempfile.NamedTemporaryFile("w") as file:
+        file.write(f"{certificate}\n{key}")
+        file.flush()
+        context.load_cert_chain(file.name)
+
+
+def _context(found: Any, inline: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=found.ssl_ca_cert, cadata=inline.get(_AUTHORITY))
+    if _CERTIFICATE in inline or _KEY in inline:
+        certificate = inline.get(_CERTIFICATE) or Path(found.cert_file).read_text()
+        load_pair(context, certificate, inline.get(_KEY) or Path(found.key_file).read_text())
+    elif found.cert_file:
+        context.load_cert_chain(found.cert_file, found.key_file)
+    if not found.verify_ssl:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _inline(merged: Any, current: Any) -> dict[str, str]:
+    """Certificates that stand in the kubeconfig itself, taken out of it: the library would write them to files that
+    stay behind when the process is killed, a private key among them."""
+    taken = {}
+    for kind, fields in (("cluster", (_AUTHORITY,)), ("user", (_CERTIFICATE, _KEY))):
+        named = current["context"].get(kind)
+        entry = merged[f"{kind}s"].get_with_name(named, safe=True) if named else None
+        inside = entry[kind].value if entry is not None else {}
+        for field in fields:
+            if text := inside.pop(field, None):
+                taken[field] = base64.b64decode(text, validate=True).decode()
+    return taken
 
 
 async def _from_file(paths: str, remedy: str, context: str | None, clock: Clock) -> FromKubeconfig:

@@ -15,12 +15,14 @@ from pathlib import Path
 import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID = datetime.timedelta(days=3650)
 SERVED_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 SERVED_ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
+PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,9 @@ class Authority:
         self.pair = Pair(directory / "ca.crt", directory / "ca.key")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.pair.certificate.exists():
-            key = ec.generate_private_key(ec.SECP256R1())
+            # RSA, as kubeadm's: the API server checks this signature anew for every request of every client, which with
+            # an elliptic curve was a twentieth of its CPU time under load.
+            key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             name = _name("instaslice-local", ())
             certificate = _builder(name, name, key.public_key()).add_extension(
                 x509.BasicConstraints(ca=True, path_length=None), critical=True
@@ -48,7 +52,7 @@ class Authority:
             _write(self.pair.certificate, _pem(certificate.sign(key, hashes.SHA256())))
         self._certificate = x509.load_pem_x509_certificate(self.pair.certificate.read_bytes())
         loaded = serialization.load_pem_private_key(self.pair.key.read_bytes(), password=None)
-        assert isinstance(loaded, ec.EllipticCurvePrivateKey)
+        assert isinstance(loaded, PrivateKey)
         self._key = loaded
 
     def issue(self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> Pair:
@@ -120,7 +124,7 @@ def _name(common_name: str, groups: Sequence[str]) -> x509.Name:
     return x509.Name([*attributes, x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, public: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(subject: x509.Name, issuer: x509.Name, public: PublicKey) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -138,8 +142,8 @@ def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
 
 
-def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    # SEC1 rather than PKCS#8: it is what every Go component reads for elliptic curves.
+def _write_key(path: Path, key: PrivateKey) -> None:
+    # SEC1 rather than PKCS#8: it is what every Go component reads for elliptic curves. For RSA it is PKCS#1.
     data = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )

@@ -12,10 +12,15 @@ from instaslice.placement.tables import Valued
 from instaslice.placement.values import Table, mix_of
 
 _REMEMBERED: Final = 4000
+_ENOUGH: Final = 32
+"""Slices after which it is no accident that all were of one profile."""
 
 
 class Adaptive(Valued):
     """Starts with a table that assumes nothing; `learn` looks at what arrived and chooses again.
+
+    As long as one profile alone arrives there is nothing to choose: nothing is kept open for others, so GPUs are filled
+    one after the other, and with them nodes. That leaves whole what it leaves, and few nodes to be told of a burst.
 
     What arrived long ago weighs less: at every 4000 slices the counts are halved. `asked` is what is known beforehand,
     in slices.
@@ -29,6 +34,7 @@ class Adaptive(Valued):
         self._seen = sum(self._asked.values())
         self._mix = dict(self._asked)
         self._recipes: dict[Kinds, str] = {}
+        self._alone = False
 
     def arrived(self, profile: str) -> None:
         self._asked[profile] = self._asked.get(profile, 0.0) + 1
@@ -36,6 +42,10 @@ class Adaptive(Valued):
         if self._seen > _REMEMBERED:
             self._seen /= 2
             self._asked = {name: count / 2 for name, count in self._asked.items()}
+        alone = len(self._asked) == 1 and self._seen >= _ENOUGH
+        if alone != self._alone:
+            self._alone = alone
+            self.forget()
 
     def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
         self._mix = dict(self._asked)
@@ -55,4 +65,4 @@ class Adaptive(Valued):
         return self._recipes.get(kinds, UNINFORMED)
 
     def table(self, kinds: Kinds) -> Table:
-        return RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._mix))
+        return RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._asked if self._alone else self._mix))

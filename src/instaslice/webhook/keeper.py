@@ -6,7 +6,6 @@ those that are open go on. Nothing is restarted.
 
 import logging
 import ssl
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,6 +15,7 @@ import msgspec
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import Clock
+from instaslice.kube.config import load_pair
 from instaslice.kube.errors import Conflict, KubeError, NotFound
 from instaslice.kube.meta import Key, ObjectMeta, Part, key_of
 from instaslice.kube.resource import Resource
@@ -65,7 +65,7 @@ class FileKeeper:
         pair = Pair(self._certificate.read_text(), self._key.read_text())
         try:
             # Elsewhere first: a pair that does not fit leaves a context without any certificate.
-            _load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
         except ssl.SSLError as error:
             if self._loaded is None:
                 raise BadInput(
@@ -74,7 +74,7 @@ class FileKeeper:
             # Caught between the two files being written: the old pair serves until the next step.
             log.warning("%s does not fit its key yet: %s", self._certificate, error)
             return
-        _load(self.context, pair)
+        load_pair(self.context, pair.certificate, pair.key)
         self._loaded = seen
 
 
@@ -163,7 +163,7 @@ class SecretKeeper:
 
     def _load(self, state: State) -> None:
         if self.state is None or self.state.leaf != state.leaf:
-            _load(self.context, state.leaf)
+            load_pair(self.context, state.leaf.certificate, state.leaf.key)
         self.state = state
 
 
@@ -197,11 +197,3 @@ def _state(secret: Secret | None) -> State | None:
         key = key_of(secret)
         remedy = "delete the Secret, and a new authority is made"
         raise BadInput(f"secret {key}: {STATE} cannot be read ({error}); {remedy}") from None
-
-
-def _load(context: ssl.SSLContext, pair: Pair) -> None:
-    # OpenSSL reads certificates from files only. The file is ours alone and gone at once.
-    with tempfile.NamedTemporaryFile("w") as file:
-        file.write(pair.certificate + pair.key)
-        file.flush()
-        context.load_cert_chain(file.name)

@@ -1,8 +1,10 @@
 """Kubeconfigs that cannot be used are one line with the file and a remedy; tokens are read anew."""
 
+import base64
 import ssl
 import stat
 import sys
+import tempfile
 
 import certifi
 import pytest
@@ -10,6 +12,7 @@ import yaml
 
 from instaslice.kube import config
 from instaslice.kube.errors import KubeconfigError
+from instaslice.local.pki import Authority
 
 WHOLE = {
     "apiVersion": "v1",
@@ -154,3 +157,39 @@ async def test_an_exec_plugin_gives_the_token(tmp_path, clock):
     file = tmp_path / "kubeconfig"
     file.write_text(with_user(exec={"apiVersion": "client.authentication.k8s.io/v1", "command": str(plugin)}))
     assert await (await config.load(file, clock=clock)).authorization() == "Bearer t"
+
+
+@pytest.fixture
+def pair(tmp_path):
+    """A client's certificate and key as files."""
+    return Authority(tmp_path / "pki").issue("client", "somebody")
+
+
+def _data(file):
+    return base64.b64encode(file.read_bytes()).decode()
+
+
+@pytest.mark.parametrize("key_inside", [pytest.param(True, id="both inside"), pytest.param(False, id="the key beside")])
+async def test_certificates_inside_a_kubeconfig_are_not_left_in_files(tmp_path, clock, pair, monkeypatch, key_inside):
+    """The process may be killed at any moment, and among them is a private key."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    authority = {"server": "https://x.test", "certificate-authority-data": _data(tmp_path / "pki" / "ca.crt")}
+    key = {"client-key-data": _data(pair.key)} if key_inside else {"client-key": "pki/client.key"}
+    user = {"client-certificate-data": _data(pair.certificate), **key}
+    file = tmp_path / "kubeconfig"
+    file.write_text(but(clusters=[{"name": "c", "cluster": authority}], users=[{"name": "u", "user": user}]))
+    found = await config.load(file, clock=clock)
+    assert not list(scratch.iterdir())
+    assert [each["subject"] for each in found.ssl.get_ca_certs()] == [((("commonName", "instaslice-local"),),)]
+
+
+async def test_another_key_than_the_certificates_is_refused(tmp_path, clock, pair):
+    other = Authority(tmp_path / "other").issue("client", "somebody")
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        with_user(**{"client-certificate-data": _data(pair.certificate), "client-key-data": _data(other.key)})
+    )
+    with pytest.raises(KubeconfigError, match="key values mismatch"):
+        await config.load(file, clock=clock)

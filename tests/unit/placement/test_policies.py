@@ -111,6 +111,31 @@ def test_learning_nothing_changes_nothing():
     assert policy.first(made, "3g.20gb") is not None
 
 
+def _arriving(door, profile, count):
+    for _ in range(count):
+        door.arrived(Demand((profile,)))
+        door.commit(door.place(Demand((profile,))))
+
+
+@pytest.mark.parametrize("profile, full", [("1g.5gb", 7), ("1g.10gb", 4), ("2g.10gb", 3), ("3g.20gb", 2)])
+def test_where_one_profile_alone_arrives_gpus_are_filled_one_after_the_other(profile, full):
+    gpus = [f"{node}{i}" for node in "abcdefgh" for i in range(8)]
+    door = placer(fleet(*gpus))
+    _arriving(door, profile, 50)
+    held = sorted((len(door.fleet.held(gpu)) for gpu in gpus), reverse=True)
+    whole, rest = divmod(50, full)
+    assert held[: whole + 1] == [full] * whole + [rest]
+
+
+def test_when_another_profile_comes_room_is_kept_for_all_again():
+    door = placer(fleet(*(f"a{i}" for i in range(9)), "b0"))
+    _arriving(door, "1g.5gb", 40)
+    door.arrived(Demand(("3g.20gb",)))
+    fresh = placer(door.fleet)
+    assert spots(door.place(Demand(("1g.5gb",)))) == spots(fresh.place(Demand(("1g.5gb",))))
+    assert spots(door.place(Demand(("2g.10gb",)))) == spots(fresh.place(Demand(("2g.10gb",))))
+
+
 def test_an_unknown_policy_is_answered_with_all():
     with pytest.raises(BadInput, match="no placement policy 'tetris'; there are first-fit, das, dra"):
         policies.named("tetris")
