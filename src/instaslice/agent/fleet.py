@@ -115,7 +115,7 @@ class Fleet:
             self._objects.on_change(self._object_changed)
             log.info("serving %d nodes", len(self._nodes))
             if self._seating is not None:
-                tasks.create_task(self._seating.run(self._unseated, self._heard))
+                tasks.create_task(self._seating.run(self._unseated, self._listened))
             await self._queue.work(self._attend, workers=WORKERS)
 
     # What wakes a node ----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Fleet:
             assert thing is not None
             self._queue.add(thing.metadata.name)
 
-    def _heard(self) -> None:
+    def _listened(self) -> None:
         for name in self._played:
             self._queue.add(name)
 
@@ -227,8 +227,9 @@ class Fleet:
 
     async def _report(self, played: Played, node: Node, thing: Instaslice) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
-        status = played.agent.status(capacity(node))
-        if self._seating is not None and not self._seating.heard:
+        silence = self._seating.silence if self._seating is not None else ""
+        status = played.agent.status(capacity(node), silence)
+        if silence:
             # Their pods would be let go, and the kubelet would refuse them.
             status = report.not_yet(thing.status, status)
         ops = report.patch(played.written, status)

@@ -132,12 +132,13 @@ class NodeAgent:
         """Each GPU, in order, and why it is not well; empty words when it is."""
         return {uuid: worker.ill.words if worker.ill else "" for uuid, worker in self._workers.items()}
 
-    def status(self, capacity: NodeCapacity | None) -> Status:
-        """What is, as far as it is known; `capacity` is what pods may use of the node."""
+    def status(self, capacity: NodeCapacity | None, silence: str = "") -> Status:
+        """What is, as far as it is known; `capacity` is what pods may use of the node, `silence` why none can start."""
         generation = self._spec[1] if self._spec else 0
         now = self._around.clock.now()
         before = self._conditions
-        self._conditions = (_condition(before, READY, Truth.TRUE, "Serving", "", now), self._gpus_ready(before, now))
+        ready = (Truth.FALSE, "KubeletSilent") if silence else (Truth.TRUE, "Serving")
+        self._conditions = (_condition(before, READY, *ready, words(silence), now), self._gpus_ready(before, now))
         status = Status(
             observed_generation=generation,
             boot_id=self._boot,

@@ -41,14 +41,14 @@ class Plugin:
     """Serves one resource. Every stream begins with the full list and repeats it whole at each `show`."""
 
     def __init__(
-        self, folder: Path, resource: str, devices: Devices, allocate: Allocate, heard: Callable[[], None]
+        self, folder: Path, resource: str, devices: Devices, allocate: Allocate, listened: Callable[[], None]
     ) -> None:
-        """`heard` is called when a kubelet has been told for the first time what there is."""
+        """`listened` is called when a kubelet has been told for the first time what there is, and when it is gone."""
         self.resource = resource
         self._folder = folder
         self._devices = devices
         self._allocate = allocate
-        self._hear = heard
+        self._listened = listened
         self._streams: dict[asyncio.Event, bool] = {}
         """What wakes each, and whether it has told its first list."""
         self._server: grpc.aio.Server | None = None
@@ -116,10 +116,11 @@ class Plugin:
                 yield plugins.ListAndWatchResponse(devices=told)
                 if not self._streams[changed]:
                     self._streams[changed] = True
-                    self._hear()
+                    self._listened()
                 await changed.wait()
         finally:
-            del self._streams[changed]
+            if self._streams.pop(changed):
+                self._listened()
 
     async def _answer(self, question: plugins.AllocateRequest, context: Context) -> plugins.AllocateResponse:
         answer = plugins.AllocateResponse()

@@ -20,9 +20,13 @@ async def keep(folder: Path, plugins: Iterable[Plugin]) -> None:
     """Until cancelled: serve, register, and do so again with every new kubelet. One that is away is waited for."""
     every = tuple(plugins)
     known: tuple[int, int] | None = None
+    missed = False
     try:
         while True:
             there = _identity(folder / KUBELET)
+            if there is None and not missed:
+                log.warning("no kubelet at %s; it is told of slices when it comes", folder / KUBELET)
+            missed = there is None
             if there is not None and (there != known or any(each.lost for each in every)):
                 known = there if await _introduce(every) else None
             await asyncio.sleep(GLANCE_SECONDS if known else RETRY_SECONDS)

@@ -19,7 +19,7 @@ from instaslice.agent.cdi import Edits
 from instaslice.agent.decision import WANTED
 from instaslice.agent.files import write_whole
 from instaslice.agent.places import Places
-from instaslice.agent.plugin import Devices, NoSlice, Plugin
+from instaslice.agent.plugin import KUBELET, Devices, NoSlice, Plugin
 from instaslice.agent.seats import Hold, Holder, Seat, SeatBook, profile_of, seat, unwell
 from instaslice.agent.wiring import Wiring
 from instaslice.api import names
@@ -63,7 +63,7 @@ class Seating:
         self._lanes = lanes
         self._clock = clock
         self._warn: Callable[[str], None] = log.warning
-        self._hear: Callable[[], None] = lambda: None
+        self._listened: Callable[[], None] = lambda: None
         self._folder = cdi.Folder(places.cdi)
         self._book = SeatBook(_read(places))
         self._made: dict[Hold, tuple[Allocation, Slice]] = {}
@@ -109,6 +109,16 @@ class Seating:
         """Whether the kubelet knows what there is: it would refuse a pod that comes before."""
         return bool(self._plugins) and all(each.heard for each in self._plugins.values())
 
+    @property
+    def silence(self) -> str:
+        """Why pods cannot start here, where the kubelet does not listen to us."""
+        if self.heard:
+            return ""
+        socket = self._places.plugins / KUBELET
+        return (
+            f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
+        )
+
     # What the kubelet asks ------------------------------------------------------------------------------------------
 
     def allocate(self, asked: Sequence[Seat]) -> list[str]:
@@ -133,10 +143,10 @@ class Seating:
 
     # The work -------------------------------------------------------------------------------------------------------
 
-    async def run(self, warn: Callable[[str], None], heard: Callable[[], None]) -> None:
-        """Until cancelled. Nothing is offered before the first `settle`; `warn` tells people, `heard` that the kubelet
-        listens to one more of our resources."""
-        self._warn, self._hear = warn, heard
+    async def run(self, warn: Callable[[str], None], listened: Callable[[], None]) -> None:
+        """Until cancelled. Nothing is offered before the first `settle`; `warn` tells people, `listened` that the
+        kubelet listens to one more of our resources, or to one less."""
+        self._warn, self._listened = warn, listened
         await self._offered.wait()
         async with asyncio.TaskGroup() as self._tasks:
             self._tasks.create_task(self._bind())
@@ -294,7 +304,7 @@ class Seating:
             else:
                 allocate = _nothing if memory else self.allocate
                 self._plugins[resource] = Plugin(
-                    self._places.plugins, resource, devices, allocate, lambda: self._hear()
+                    self._places.plugins, resource, devices, allocate, lambda: self._listened()
                 )
 
     @property

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+from functools import partial
 
 import grpc.aio
 import pytest
@@ -114,6 +115,23 @@ async def test_a_pod_keeps_its_slice_while_a_component_is_killed_and_back(client
     assert promised(after) != given
     assert await container(client, namespace, "stays") == before
     assert promised(await client.get(PODS, Key(namespace, "stays"))) == given
+
+
+async def test_the_object_of_the_node_says_when_no_kubelet_listens(client, sliced_node):
+    async def told(reason):
+        (thing,) = await client.list(INSTASLICES)
+        (ready,) = [each for each in thing.status.conditions if each.type == "Ready"]
+        return ready if ready.reason == reason else None
+
+    sliced_node.kill("kubelet")
+    try:
+        silent = await until(partial(told, "KubeletSilent"), "it says so")
+        assert silent.status == "False"
+        assert "device-plugins/kubelet.sock: is it running" in silent.message
+    finally:
+        sliced_node.start("kubelet")
+    assert (await until(partial(told, "Serving"), "it serves again")).status == "True"
+    await serves(client)
 
 
 async def test_a_container_that_is_started_again_keeps_its_slice_without_any_agent(client, namespace, sliced_node):

@@ -10,66 +10,18 @@ import grpc.aio
 import msgspec
 import pytest
 from agent_bench import A100, HandClock
+from kubelets import Kubelet
 from test_seats import promise
 
 from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
-from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet import services
-from instaslice.agent.places import Places
 from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.wiring import Emulated
 from instaslice.api.instaslice import PreparedSlice, SliceState, State
 from instaslice.drivers.lanes import Lanes
 
 WELL = [NodeGpu("GPU-0", A100, "")]
-RESOURCE = "gpu.das.com/mig-1g.5gb"
-
-
-class Kubelet:
-    """Registers plugins, and says of each seat which pod has it."""
-
-    def __init__(self, root):
-        self.places = Places(root / "kubelet", root / "cdi", root / "state")
-        self.registered = {}
-        self.held = {}
-        self._server = None
-
-    async def start(self):
-        for folder in (self.places.plugins, self.places.pods.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-            for each in folder.glob("*.sock"):
-                each.unlink()
-        self.registered.clear()
-        self._server = grpc.aio.server()
-        services.serve(self._server, {services.REGISTER: self._register, services.LIST_PODS: self._list})
-        for socket in (self.places.plugins / "kubelet.sock", self.places.pods):
-            self._server.add_insecure_port(f"unix:{socket}")
-        await self._server.start()
-
-    async def stop(self):
-        await self._server.stop(None)
-
-    async def _register(self, question, _context):
-        self.registered[question.resource_name] = question.endpoint
-        return plugins.Empty()
-
-    async def _list(self, _question, _context):
-        answer = pods.ListPodResourcesResponse()
-        for seat, pod in self.held.items():
-            main = answer.pod_resources.add(name=pod, namespace="team").containers.add(name="main")
-            main.devices.add(resource_name=RESOURCE, device_ids=[seat])
-        return answer
-
-    def channel(self, resource=RESOURCE):
-        return grpc.aio.insecure_channel(f"unix:{self.places.plugins / self.registered[resource]}")
-
-    async def admit(self, pod, *seats):
-        async with self.channel() as channel:
-            question = plugins.AllocateRequest(container_requests=[{"devices_ids": seats}])
-            answer = await services.ALLOCATE.call(channel, question, timeout=10)
-        self.held.update(dict.fromkeys(seats, pod))
-        return [each.name for each in answer.container_responses[0].cdi_devices]
 
 
 async def until(check):
@@ -95,14 +47,14 @@ async def serve(kubelet):
     """Starts an agent's side and, called again, kills it and starts it anew."""
     tasks = []
 
-    async def start(*allocations, gpus=WELL, heard=lambda: None):
+    async def start(*allocations, gpus=WELL, listened=lambda: None):
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
         seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
         settle(seating, *allocations, gpus=gpus)
-        tasks.append(asyncio.create_task(seating.run(lambda _note: None, heard)))
+        tasks.append(asyncio.create_task(seating.run(lambda _note: None, listened)))
         await until(lambda: len(kubelet.registered) == 8)
         return seating
 
@@ -172,7 +124,8 @@ async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holde
 
 async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
     news, streams = [], []
-    seating = await serve(A, heard=lambda: news.append(seating.heard))
+    seating = await serve(A, listened=lambda: news.append(seating.heard))
+    assert f"no kubelet listens to our device plugins at {kubelet.places.plugins}/kubelet.sock" in seating.silence
     async with AsyncExitStack() as listening:
         for count, resource in enumerate(kubelet.registered, start=1):
             assert not seating.heard
@@ -181,7 +134,9 @@ async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_unti
             await anext(streams[-1])
             await until(lambda now=count: len(news) == now)
         assert news == [False] * 7 + [True]
-    await until(lambda: not seating.heard)
+        assert seating.silence == ""
+    await until(lambda: len(news) == 16)
+    assert news[8:] == [False] * 8
 
 
 async def test_a_file_goes_when_its_slice_is_taken_back(kubelet, serve):
