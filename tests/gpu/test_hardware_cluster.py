@@ -39,6 +39,7 @@ IDLE_S = 20
 PATIENCE = ["--grace", "3", "--deadline", "5"]
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
 AMOUNTS = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "50Gi", "pods": "110"}
+READY_NOW = ("True", "Serving")
 READY = {
     "type": "Ready",
     "status": "True",
@@ -183,6 +184,10 @@ async def let_go(client, count):
     return given if len(given) == count else None
 
 
+def _conditions(thing):
+    return {each.type: (each.status.value, each.reason) for each in thing.status.conditions}
+
+
 async def over(client):
     """Whether nothing is left on the GPU or in the objects."""
     return not on_gpu() and not any(thing.spec.allocations for thing in await client.list(INSTASLICES))
@@ -196,7 +201,7 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
         await furnish(client)
 
         async def reported():
-            return [thing for thing in await client.list(INSTASLICES) if thing.status.gpus]
+            return [thing for thing in await client.list(INSTASLICES) if _conditions(thing).get("Ready") == READY_NOW]
 
         async def waits():
             pods = await client.list(PODS, Selector(namespace="default"))
@@ -210,9 +215,8 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
             for name in ("agent", "controller"):
                 ours.start(name)
             (thing,) = await until(reported)
-            conditions = {each.type: (each.status, each.reason) for each in thing.status.conditions}
-            print("conditions:", conditions)
-            assert conditions == {"Ready": ("True", "Serving"), "GpusReady": ("True", "AllWell")}
+            print("conditions:", _conditions(thing))
+            assert _conditions(thing) == {"Ready": READY_NOW, "GpusReady": ("True", "AllWell")}
             smallest = thing.status.models[0].profiles[0]
             for number in range(smallest.limit + 1):
                 await client.create(PODS, pod(f"p{number}", smallest.name))

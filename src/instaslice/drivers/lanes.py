@@ -1,7 +1,8 @@
 """How an async caller waits for a driver: one lane a GPU, in it one call at a time, each with a deadline.
 
-A lane has a thread only while it has work, so a process that plays a thousand emulated nodes has as many threads as
-GPUs are busy. The threads are daemons: a hung driver must not keep the agent from ending.
+A lane keeps its thread for a while when its work is done: NVIDIA's driver is slower in a new one, a destroy by a tenth.
+Only so many do, so a process that plays a thousand emulated nodes has little more threads than GPUs are busy. Threads
+are daemons: a hung driver must not keep the agent from ending.
 """
 
 import asyncio
@@ -16,6 +17,11 @@ from instaslice.drivers.errors import Hung
 
 T = TypeVar("T")
 
+KEPT_SECONDS = 90.0
+"""Longer than an agent goes without a look at its GPUs."""
+KEPT_LANES = 64
+"""More than a machine has GPUs."""
+
 
 class Lanes:
     """Runs blocking calls, those of one GPU in the order in which they came, those of different GPUs in parallel."""
@@ -23,6 +29,7 @@ class Lanes:
     def __init__(self, deadline: float = 60.0) -> None:
         self.deadline = deadline
         self._lanes: dict[GpuUuid, _Lane] = {}
+        self._kept = threading.Semaphore(KEPT_LANES)
 
     async def call(self, gpu: GpuUuid, what: str, work: Callable[[], T]) -> T:
         """The result of `work()`, run in the lane of the GPU; `what` names it in messages.
@@ -32,7 +39,7 @@ class Lanes:
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        lane = self._lanes.setdefault(gpu, _Lane(gpu))
+        lane = self._lanes.setdefault(gpu, _Lane(gpu, self._kept))
         job = _Job(work, answer, loop)
         lane.put(job)
         try:
@@ -81,27 +88,36 @@ class _Job:
 
 
 class _Lane:
-    """A queue with a thread while there is something in it."""
+    """A queue with a thread while there is something in it, and for a while after."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kept: threading.Semaphore) -> None:
         self._name = name
+        self._kept = kept
         self._jobs: deque[_Job] = deque()
-        self._lock = threading.Lock()
+        self._news = threading.Condition()
         self._running = False
 
     def put(self, job: _Job) -> None:
-        with self._lock:
+        with self._news:
             self._jobs.append(job)
             if self._running:
+                self._news.notify()
                 return
             self._running = True
         threading.Thread(target=self._drain, name=self._name, daemon=True).start()
 
     def _drain(self) -> None:
-        while True:
-            with self._lock:
-                if not self._jobs:
-                    self._running = False
-                    return
-                job = self._jobs.popleft()
+        while (job := self._next()) is not None:
             job.run()
+            del job
+
+    def _next(self) -> _Job | None:
+        """None when the thread shall end."""
+        with self._news:
+            if not self._jobs and self._kept.acquire(blocking=False):
+                self._news.wait_for(lambda: self._jobs, KEPT_SECONDS)
+                self._kept.release()
+            if self._jobs:
+                return self._jobs.popleft()
+            self._running = False
+            return None

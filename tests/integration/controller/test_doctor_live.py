@@ -236,6 +236,12 @@ async def test_following_survives_the_api_server(new_cluster):
             await hand.serve("before", 0)
             await asyncio.to_thread(cluster.kill, "kube-apiserver")
             await asyncio.to_thread(cluster.start, "kube-apiserver")
+            # What changes before both watches are back is not judged.
+            await hand.pod("after")
+            await client.patch(
+                INSTASLICES, Key("", NODE), [JsonOp(op="add", path="/metadata/labels", value={"a": "b"})]
+            )
+            await overseer.catch_up()
             # The slice is taken from a pod that ran before the server went.
             await hand.promise()
             await hand.make()

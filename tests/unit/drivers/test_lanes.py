@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from instaslice.drivers import Hung, SlotTaken
+from instaslice.drivers import lanes as lanes_
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.lanes import Lanes
 from instaslice.geometry import models
@@ -31,6 +32,31 @@ async def test_calls_for_one_gpu_run_one_after_another_in_order():
 
     await asyncio.gather(*(lanes.call("a", "note", lambda n=n: note(n)) for n in range(50)))
     assert log == [(way, n) for n in range(50) for way in ("in", "out")]
+
+
+async def test_a_lane_keeps_its_thread_for_the_next_call():
+    lanes = Lanes()
+    threads = {await lanes.call("a", "who", threading.current_thread) for _ in range(5)}
+    assert len(threads) == 1
+
+
+async def test_only_so_many_lanes_keep_their_thread(monkeypatch):
+    monkeypatch.setattr(lanes_, "KEPT_LANES", 3)
+    lanes = Lanes()
+    threads = [await lanes.call(f"{number}", "who", threading.current_thread) for number in range(20)]
+    async with asyncio.timeout(30):
+        while sum(each.is_alive() for each in threads) > 3:
+            await asyncio.sleep(0.01)
+    assert sum(each.is_alive() for each in threads) == 3
+
+
+async def test_a_thread_that_has_nothing_to_do_ends_and_the_next_call_has_another(monkeypatch):
+    monkeypatch.setattr(lanes_, "KEPT_SECONDS", 0.01)
+    lanes = Lanes()
+    first = await lanes.call("a", "who", threading.current_thread)
+    await asyncio.to_thread(first.join, 30)
+    assert not first.is_alive()
+    assert await lanes.call("a", "who", threading.current_thread) is not first
 
 
 async def test_calls_for_two_gpus_run_side_by_side():

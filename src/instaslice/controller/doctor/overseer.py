@@ -107,7 +107,7 @@ class Overseer:
     ) -> None:
         try:
             if error is None:
-                await self._catch_up()
+                await self.catch_up()
             self._judge(None)
         finally:
             for task in self._tasks:
@@ -163,8 +163,8 @@ class Overseer:
                 self._segment = Segment(base, self._recent)
                 self._recent = []
 
-    async def _catch_up(self) -> None:
-        """Until the watches have told all that the server has told a list."""
+    async def catch_up(self) -> None:
+        """Until the watches have told all that the server tells a list now."""
         now = await self._look()
         version = int(now.version)
         pods = {key_of(pod): _version(pod) for pod in now.pods}
