@@ -25,7 +25,7 @@ from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Grant, NodeName, Plan, Policy, Refusal, Short
+from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +138,9 @@ class Dispatcher:
     def resume(self) -> None:
         """All that is there was told: from now on what is missing is gone. Nothing is decided before."""
         self._complete = True
+        for promise in self.ledger.promises.values():
+            # It was asked for of an earlier process, and tells what to expect.
+            self.ledger.placer.arrived(Demand(tuple(slot.allocation.profile for slot in promise.slots)))
         for uid in {**self.ledger.promises, **self.pods}:
             self._look(uid)
         for name in self.ledger.books:

@@ -1,5 +1,7 @@
 """A controller that was killed is started anew: what the one before was about to do is still done."""
 
+from collections import Counter
+
 import msgspec
 import pytest
 from world import World
@@ -56,6 +58,20 @@ def test_a_node_whose_agent_is_silent_is_still_left_alone(world):
     world.begin()
     world.wait(121)
     assert (world.running(), world.on(uid)) == ([uid], "b")
+
+
+def test_what_runs_tells_what_to_expect():
+    """Otherwise 32 slices of one profile would be taken for all that ever comes, and nothing be kept open."""
+    world = World()
+    world.add_node("a", gpus=8)
+    world.add_pod("3g.20gb")
+    world.settle()
+    world.begin()
+    for _ in range(36):
+        world.add_pod("1g.5gb")
+    world.settle()
+    held = Counter(each.gpu for each in world.spec("a").allocations if each.profile == "1g.5gb")
+    assert (sum(held.values()), max(held.values())) == (36, 5)
 
 
 def test_a_pod_is_told_of_the_slices_that_it_got(world):
