@@ -163,7 +163,8 @@ def _inline(merged: Any, current: Any) -> dict[str, str]:
         inside = entry[kind].value if entry is not None else {}
         for field in fields:
             if text := inside.pop(field, None):
-                taken[field] = base64.b64decode(text, validate=True).decode()
+                # Lines may be broken, as kubectl has it; anything else that does not belong there is no certificate.
+                taken[field] = base64.b64decode("".join(text.split()), validate=True).decode()
     return taken
 
 

@@ -166,7 +166,8 @@ def pair(tmp_path):
 
 
 def _data(file):
-    return base64.b64encode(file.read_bytes()).decode()
+    """With its lines broken, as kubectl takes it too."""
+    return base64.encodebytes(file.read_bytes()).decode()
 
 
 @pytest.mark.parametrize("key_inside", [pytest.param(True, id="both inside"), pytest.param(False, id="the key beside")])
