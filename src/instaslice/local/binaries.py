@@ -71,7 +71,7 @@ def locate(names: Sequence[str], source: Source, kubernetes: str = components.KU
 def _given(name: str, source: Source) -> Path | None:
     """In a folder that was named for us, the flag before the variable."""
     folders = [source.folder, os.environ.get("KUBEBUILDER_ASSETS")]
-    places = (Path(folder) / name for folder in folders if folder)
+    places = (Path(folder).absolute() / name for folder in folders if folder)
     return next((place for place in places if os.access(place, os.X_OK)), None)
 
 

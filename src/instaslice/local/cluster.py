@@ -53,10 +53,15 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
         models.named(self.model)
 
 
+FORMAT = 1
+"""How the parts of a cluster reach each other: goes up when what runs cannot be joined by what this version starts."""
+
+
 class Record(msgspec.Struct, kw_only=True):
     """What stands in `cluster.json`."""
 
     spec: Spec
+    format: int = 0
     ports: dict[str, int]
     programs: dict[str, str]
     network: Network | None = None
@@ -110,7 +115,7 @@ class Cluster:
             realnode.check(self.layout)
         with self.layout.locked():
             if self.exists:
-                self._refuse_changes(self.record().spec, spec)
+                self._refuse_changes(self.record(), spec)
             if port and not (self.exists and self.record().ports["kube-apiserver"] == port):
                 ports.require(port)
             wanted = binaries.needed(real_node=spec.real_node, kueue=spec.kueue)
@@ -119,12 +124,14 @@ class Cluster:
                 self._write(spec, programs, port)
                 self._start(say)
 
-    def _refuse_changes(self, before: Spec, spec: Spec) -> None:
+    def _refuse_changes(self, before: Record, spec: Spec) -> None:
         """What cannot become true while the cluster is there."""
-        if before.kubernetes != spec.kubernetes:
-            running = f"Kubernetes {before.kubernetes}"
-        elif spec.bare and not before.bare:
+        if before.spec.kubernetes != spec.kubernetes:
+            running = f"Kubernetes {before.spec.kubernetes}"
+        elif spec.bare and not before.spec.bare:
             running = "InstaSlice, which pods may depend on"
+        elif before.format != FORMAT and self._runs():
+            running = "as another version of InstaSlice made it"
         else:
             return
         raise BadInput(f"cluster {self.name!r} runs {running}; `instaslice down {self.name}` first")
@@ -132,11 +139,11 @@ class Cluster:
     @contextmanager
     def _undone_on_failure(self) -> Iterator[None]:
         """A failed start leaves nothing running; the logs stay until `down` or the next `up`."""
-        running = {name for name in self.processes.names() if self.processes.find(name)}
+        ran = self._runs()
         try:
             yield
         except BaseException:
-            if not running:
+            if not ran:
                 self._end_processes()
             raise
 
@@ -145,6 +152,7 @@ class Cluster:
         with layout.lock(layout.clusters() / ".ports.lock"):
             record = Record(
                 spec=spec,
+                format=FORMAT,
                 ports=self._ports(port),
                 programs={name: str(path) for name, path in programs.items()},
                 network=self.record().network if self.exists else None,
@@ -159,7 +167,7 @@ class Cluster:
     def _ports(self, asked: int) -> dict[str, int]:
         """Those of the record while something runs on them or nobody else took them, and new ones for the rest."""
         kept = self.record().ports if self.exists else {}
-        mine = any(self.processes.find(name) for name in self.processes.names())
+        mine = self._runs()
         if mine and asked and asked != kept["kube-apiserver"]:
             raise BadInput(f"cluster {self.name!r} runs on port {kept['kube-apiserver']}; end it to move it")
         if not mine and not all(ports.free(each) for each in kept.values()):
@@ -298,6 +306,10 @@ class Cluster:
         except LocalError:
             network = None
         realnode.remove(self.layout, network)
+
+    def _runs(self) -> bool:
+        """Whether any component does."""
+        return any(self.components().values())
 
     def components(self) -> dict[str, bool]:
         """Component → whether it runs."""

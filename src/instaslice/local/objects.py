@@ -86,7 +86,7 @@ class Objects:
 
     async def allow(self, client: str, role: Role, *, namespace: str = names.NAMESPACE) -> None:
         """Let the user of one of our CLIENTS do this and no more; the roles are named after the user."""
-        user = CLIENTS[client][0]
+        user = CLIENTS[client]
         subject = {"kind": "User", "apiGroup": RBAC, "name": user}
         for document in roles.documents(user, role, subject, namespace=namespace):
             await self.apply(GRANTS[document["kind"]], document)

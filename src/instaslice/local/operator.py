@@ -82,7 +82,7 @@ class Operator:
         for client, role in ROLES.items():
             await objects.allow(client, role)
         await objects.apply(DEFINITIONS, crd.definition())
-        await objects.apply(policy.POLICIES, policy.policy([CLIENTS[CONTROLLER][0], CLIENTS[AGENT][0]]))
+        await objects.apply(policy.POLICIES, policy.policy([CLIENTS[CONTROLLER], CLIENTS[AGENT]]))
         await objects.apply(policy.BINDINGS, policy.binding())
         # Before the webhook starts: it fills in the caBundle of a configuration that it finds. Pods with slices are
         # refused until then, which is better than let through without.

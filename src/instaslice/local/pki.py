@@ -1,4 +1,4 @@
-"""Certificates of a local cluster: one authority, one certificate a component, a kubeconfig for each client.
+"""Certificates and tokens of a local cluster: an authority, a certificate for who serves, a kubeconfig a client.
 
 Everything is written once when the cluster is made and kept; the names in the certificates are what RBAC and the
 node authoriser go by.
@@ -8,7 +8,8 @@ import base64
 import datetime
 import ipaddress
 import os
-from collections.abc import Sequence
+import secrets
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 VALID = datetime.timedelta(days=3650)
 SERVED_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 SERVED_ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
+TOKENS = "tokens.csv"
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -88,12 +90,30 @@ class Authority:
             _write(pair.certificate, public)
         return pair
 
-    def kubeconfig(self, path: Path, *, server: str, client: Pair, name: str) -> Path:
-        """A kubeconfig with everything inside, so that it can be copied away."""
+    def token(self, client: str) -> str:
+        """What the API server will know this client by; the one there if there is."""
+        path = self.directory / f"{client}.token"
+        if not path.exists():
+            _write(path, secrets.token_urlsafe(32).encode())
+        return path.read_text()
+
+    def tokens(self, users: Mapping[str, str]) -> Path:
+        """The API server's list of tokens, for these clients with their user names."""
+        rows = (f'{self.token(client)},"{user}","{user}"\n' for client, user in users.items())
+        path = self.directory / TOKENS
+        _write(path, "".join(rows).encode())
+        return path
+
+    def kubeconfig(self, path: Path, *, server: str, client: Pair | str, name: str) -> Path:
+        """A kubeconfig with everything inside, so that it can be copied away. A client has a certificate or a token."""
 
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
 
+        if isinstance(client, Pair):
+            user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
+        else:
+            user = {"token": client}
         document = {
             "apiVersion": "v1",
             "kind": "Config",
@@ -103,15 +123,7 @@ class Authority:
                     "cluster": {"server": server, "certificate-authority-data": inline(self.pair.certificate)},
                 }
             ],
-            "users": [
-                {
-                    "name": name,
-                    "user": {
-                        "client-certificate-data": inline(client.certificate),
-                        "client-key-data": inline(client.key),
-                    },
-                }
-            ],
+            "users": [{"name": name, "user": user}],
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,
         }

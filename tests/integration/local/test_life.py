@@ -4,14 +4,17 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from machine import kill_everything, processes_of, snapshot
 
 from instaslice.api.names import EMULATED
+from instaslice.errors import BadInput
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NAMESPACES, NODES, Namespace
 from instaslice.kube.meta import ObjectMeta
 from instaslice.local import operator
+from instaslice.local.binaries import Source
 
 PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kwok")
 OURS = tuple(operator.ROLES)
@@ -56,6 +59,25 @@ async def test_up_again_changes_the_number_of_nodes_and_restarts_nothing(new_clu
     up(cluster, nodes=0)
     assert await names(cluster, NODES) == set()
     assert {name: cluster.processes.find(name).pid for name in (*PLANE, *OURS)} == before
+
+
+async def test_a_cluster_may_lie_deeper_than_a_socket_can(new_cluster, state_home, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(state_home / ("d" * 120)))
+    up(new_cluster("deep"), nodes=1, bare=True)
+
+
+def test_what_another_version_runs_is_not_joined(new_cluster):
+    cluster = new_cluster("older")
+    up(cluster, nodes=0, bare=True)
+    record = cluster.record()
+    record.format = 0
+    cluster.layout.record.write_bytes(msgspec.json.encode(record))
+    before = cluster.components()
+    with pytest.raises(BadInput, match=r"another version .* `instaslice down .*` first"):
+        cluster.up(cluster.spec(), Source())
+    assert cluster.components() == before
+    kill_everything(cluster)
+    up(cluster)
 
 
 async def test_two_clusters_live_side_by_side(cluster, new_cluster):

@@ -1,6 +1,7 @@
 """The small parts of a local cluster: names, ports, certificates, images, nodes."""
 
 import base64
+import csv
 import hashlib
 import re
 import socket
@@ -90,6 +91,18 @@ def test_a_kubeconfig_holds_all_it_needs(tmp_path):
     inside = base64.b64decode(config["users"][0]["user"]["client-certificate-data"])
     assert inside == (tmp_path / "admin.crt").read_bytes()
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_program_has_a_token_that_the_api_server_knows(tmp_path):
+    authority = Authority(tmp_path)
+    token = authority.token("kwok")
+    path = authority.kubeconfig(tmp_path / "kubeconfig", server="https://127.0.0.1:1", client=token, name="x")
+    assert yaml.safe_load(path.read_text())["users"][0]["user"] == {"token": token}
+    listed = Authority(tmp_path).tokens({"kwok": "instaslice:kwok", "other": "o"})
+    ours, other = csv.reader(listed.read_text().splitlines())
+    assert ours == [token, "instaslice:kwok", "instaslice:kwok"]
+    assert other[0] != token
+    assert all(file.stat().st_mode & 0o077 == 0 for file in (listed, path, tmp_path / "kwok.token"))
 
 
 def test_an_image_archive_names_what_is_in_it(tmp_path):
