@@ -1,6 +1,6 @@
 """Cut a stream of chunks into lines. Pure.
 
-aiohttp's own line reader gives up on lines longer than its buffer; an object in a watch may be 1.5 MB.
+A line may be longer than any buffer: an object in a watch may be 1.5 MB.
 """
 
 

@@ -35,7 +35,10 @@ LIVED_SECONDS = 5.0
 last minutes, as others do, leaves us blind for up to a minute after a server that was restarted twice is back."""
 GATHER_SECONDS = 0.002
 """Between two reads of a list that streams in. The server sends each object by itself; taking many at once halves our
-CPU, and nobody sees any of them before the last is there. Changes are read as they come."""
+CPU, and nobody sees any of them before the last is there."""
+FLOOD_SECONDS = 0.01
+"""A change that comes alone is read as it comes. Several at once, or one so soon after another, are a flood: more are
+let gather for as long."""
 INITIAL_END = "k8s.io/initial-events-end"
 
 # What nearly every line starts with. The test is only a short cut past the two-step decode that copes with all lines.
@@ -165,12 +168,15 @@ class Reflector(Generic[T]):
             self._resource, self._selector, params, silent_after=self._silent_after
         ) as chunks:
             while chunk := await chunks.read():
-                self._heard = self._clock.monotonic()
-                for line in lines.feed(chunk):
+                before, self._heard = self._heard, self._clock.monotonic()
+                came = lines.feed(chunk)
+                for line in came:
                     self._take(line)
                 self.failure = None
                 if self._initial is not None:
                     await chunks.gather(GATHER_SECONDS)
+                elif len(came) > 1 or self._heard - before < FLOOD_SECONDS:
+                    await chunks.gather(FLOOD_SECONDS)
 
     def _take(self, line: bytes) -> None:
         if not line.startswith(_CARRIES_OBJECT) and self._mark(line):

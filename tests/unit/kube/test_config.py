@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from instaslice.kube import config
+from instaslice.kube.client import Client
 from instaslice.kube.errors import KubeconfigError
 from instaslice.local.pki import Authority
 
@@ -73,6 +74,18 @@ async def test_a_kubeconfig_that_cannot_be_used_is_one_line_that_names_it(tmp_pa
     assert "\n" not in line
     assert str(file) in line
     assert ": " in line.partition(str(file))[2], "a remedy follows"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [{"server": "localhost:6443"}, {"server": "https://x", "proxy-url": "socks5://y:1080"}],
+    ids=["a server without a scheme", "a proxy that is not HTTP"],
+)
+async def test_an_address_that_cannot_be_used_is_one_line_that_names_the_file(tmp_path, cluster):
+    file = tmp_path / "kubeconfig"
+    file.write_text(but(clusters=[{"name": "c", "cluster": cluster}]))
+    with pytest.raises(KubeconfigError, match=r"kubeconfig: .* is no http:// or https:// address: mend its server"):
+        await Client.connect(file)
 
 
 async def test_a_folder_in_place_of_the_file_is_named(tmp_path, clock):

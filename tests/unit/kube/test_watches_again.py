@@ -1,4 +1,4 @@
-"""How soon a watch that broke is opened again."""
+"""How soon a watch that broke is opened again, and how changes are taken from one that stands."""
 
 import asyncio
 import random
@@ -8,8 +8,8 @@ import pytest
 
 from instaslice.kube.cache import Cache
 from instaslice.kube.core import PODS
-from instaslice.kube.errors import Unreachable
-from instaslice.kube.watch import Reflector
+from instaslice.kube.errors import Invalid, Unreachable
+from instaslice.kube.watch import FLOOD_SECONDS, Reflector
 
 
 class Server:
@@ -47,3 +47,42 @@ async def test_the_wait_before_the_next_watch(clock, lives, least, most):
         clock.advance(0.1)
     running.cancel()
     assert least - 0.2 <= server.opened[-1] - server.ended[-1] <= most + 0.2
+
+
+class Told:
+    """A watch that is told these lines at these times, and notes how long it was asked to let them gather."""
+
+    def __init__(self, clock, *chunks):
+        self._clock, self._chunks = clock, list(chunks)
+        self.gathered = []
+
+    async def pages(self, resource, selector):
+        yield resource.page_decoder.decode(b'{"metadata":{"resourceVersion":"1"},"items":[]}')
+
+    @asynccontextmanager
+    async def watch(self, resource, selector, params, *, silent_after):
+        if "sendInitialEvents" in params:
+            raise Invalid("a server without watch lists")
+        yield self
+
+    async def read(self):
+        if not self._chunks:
+            await asyncio.Event().wait()
+        after, lines = self._chunks.pop(0)
+        self._clock.advance(after)
+        return EVENT * lines
+
+    async def gather(self, seconds):
+        self.gathered.append((len(self._chunks), seconds))
+
+
+EVENT = b'{"type":"ADDED","object":{"metadata":{"name":"x","resourceVersion":"7"},"spec":{"containers":[]}}}\n'
+
+
+async def test_changes_that_come_in_a_flood_are_let_gather_and_one_that_comes_alone_is_not(clock):
+    told = Told(clock, (1, 1), (1, 1), (0.001, 1), (1, 3), (1, 1))
+    running = asyncio.create_task(Reflector(told, PODS, Cache(), clock=clock, rng=random.Random(1)).run())
+    for _ in range(50):
+        await asyncio.sleep(0)
+    running.cancel()
+    assert told.gathered == [(2, FLOOD_SECONDS), (1, FLOOD_SECONDS)]

@@ -1,0 +1,370 @@
+"""HTTP/1.1 as servers and proxies speak it, well and badly: a server that says exactly what a test has it say."""
+
+import asyncio
+import base64
+import contextlib
+import ssl
+
+import pytest
+
+from instaslice.kube import connections
+from instaslice.kube.connections import BUFFER, Broken, Connections, NotConnected
+from instaslice.local.pki import Authority
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+ASKED = {"Accept": "application/json"}
+
+
+class Server:
+    """Answers each request with the next of `says`, `OK` after the last; a callable takes over the connection."""
+
+    def __init__(self, *says):
+        self.says = list(says)
+        self.heard = []
+        self.connections = 0
+
+    async def talk(self, reader, writer):
+        self.connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")]
+                self.heard.append(head + await reader.readexactly(int(lengths[0]) if lengths else 0))
+                words = self.says.pop(0) if self.says else OK
+                if callable(words):
+                    await words(reader, writer)
+                    break
+                writer.write(words)
+                await writer.drain()
+                if b"Connection: close" in words:
+                    break
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(server, context=None):
+    """Its port."""
+    async with await asyncio.start_server(server.talk, "127.0.0.1", 0, ssl=context) as opened:
+        yield opened.sockets[0].getsockname()[1]
+
+
+@contextlib.asynccontextmanager
+async def serving(*says):
+    """A server that says these, and connections to it."""
+    server = Server(*says)
+    async with listening(server) as port:
+        made = Connections(f"http://127.0.0.1:{port}", context=None)
+        try:
+            yield server, made
+        finally:
+            await made.close()
+
+
+async def ask(made, method="GET", path="/x", **more):
+    """Status and content."""
+    answer = await made.send(method, path, headers=ASKED, **more)
+    try:
+        async with asyncio.timeout(10):
+            content = await answer.whole()
+            return answer.status, content
+    finally:
+        made.done(answer)
+
+
+async def test_a_connection_is_used_again_and_again():
+    async with serving() as (server, made):
+        for _ in range(5):
+            assert await ask(made) == (200, b"ok")
+        assert server.connections == 1
+
+
+async def test_as_many_connections_as_requests_at_once_and_no_more():
+    async with serving() as (server, made):
+        for _ in range(2):
+            assert await asyncio.gather(*(ask(made) for _ in range(3))) == [(200, b"ok")] * 3
+        assert server.connections == 3
+
+
+async def test_one_that_was_idle_for_long_is_not_trusted(monkeypatch):
+    async with serving() as (server, made):
+        monkeypatch.setattr(connections, "KEPT_SECONDS", 0.01)
+        await ask(made)
+        await asyncio.sleep(0.03)
+        assert await ask(made) == (200, b"ok")
+        assert server.connections == 2
+
+
+async def test_one_that_the_server_ended_while_idle_is_not_used():
+    async def answer_and_go(_reader, writer):
+        writer.write(OK)
+
+    async with serving(answer_and_go) as (server, made):
+        await ask(made)
+        await asyncio.sleep(0.05)
+        assert await ask(made) == (200, b"ok")
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "words, content",
+    [
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n", b"abcde"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK, b"ok"),
+        (b"HTTP/1.1 103 Early Hints\r\nContent-Length: 7\r\n\r\n" + OK, b"ok"),
+        (b"HTTP/1.1 204 No Content\r\n\r\n", b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", b""),
+    ],
+    ids=["chunked", "100 first", "103 first", "no content", "empty"],
+)
+async def test_an_answer_that_says_where_it_ends(words, content):
+    async with serving(words) as (server, made):
+        assert (await ask(made))[1] == content
+        assert await ask(made) == (200, b"ok")
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nok",
+        b"HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nok",
+        OK + OK,
+    ],
+    ids=["says so", "ends with the connection", "HTTP/1.0", "more than was asked for"],
+)
+async def test_an_answer_after_which_the_connection_is_of_no_use(words):
+    async with serving(words) as (server, made):
+        assert await ask(made) == (200, b"ok")
+        assert await ask(made) == (200, b"ok")
+        assert server.connections == 2
+
+
+async def test_an_answer_in_single_bytes():
+    async def slowly(_reader, writer):
+        for byte in OK:
+            writer.write(bytes([byte]))
+            await writer.drain()
+            await asyncio.sleep(0)
+
+    async with serving(slowly) as (_, made):
+        assert await ask(made) == (200, b"ok")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok",
+        b"SSH-2.0-OpenSSH\r\n\r\n",
+    ],
+    ids=["nothing", "half a head", "half a body", "half a chunk", "no HTTP"],
+)
+async def test_an_answer_that_breaks_off(words):
+    async def break_off(_reader, writer):
+        writer.write(words)
+
+    async with serving(break_off) as (_, made):
+        with pytest.raises(Broken):
+            await ask(made)
+        assert await ask(made) == (200, b"ok")
+
+
+async def test_a_request_as_it_is_sent():
+    async with serving() as (server, made):
+        await ask(made, "PATCH", "/a b/\r\nX: y/ü", params={"fieldSelector": "a=b,c!=d"}, body=b"[1]")
+        head, body = server.heard[0].split(b"\r\n\r\n")
+        assert body == b"[1]"
+        assert head.split(b"\r\n") == [
+            b"PATCH /a%20b/%0D%0AX:%20y/%C3%BC?fieldSelector=a%3Db%2Cc%21%3Dd HTTP/1.1",
+            b"Host: 127.0.0.1:%d" % made._server.port,
+            b"Accept: application/json",
+            b"Content-Length: 3",
+        ]
+
+
+async def test_who_gives_up_waiting_leaves_no_answer_to_the_next():
+    async def late(reader, writer):
+        await asyncio.sleep(0.1)
+        writer.write(OK.replace(b"ok", b"no"))
+        await reader.read()
+
+    async with serving(late) as (server, made):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.02):
+                await ask(made)
+        assert await ask(made) == (200, b"ok")
+        assert server.connections == 2
+
+
+async def test_a_stream_is_read_as_it_comes_and_no_faster_than_it_is_taken():
+    total = 64 * BUFFER
+    sent = 0
+
+    async def much(_reader, writer):
+        nonlocal sent
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % total)
+        while sent < total:
+            writer.write(b"x" * BUFFER)
+            sent += BUFFER
+            await writer.drain()
+
+    async with serving(much) as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED, silent_after=5.0)
+        await answer.head()
+        assert answer.status == 200
+        await asyncio.sleep(0.2)
+        assert sent < total / 2  # the rest is in nobody's memory but the server's
+        taken = 0
+        while chunk := await answer.read():
+            taken += len(chunk)
+        assert taken == total
+        made.done(answer)
+
+
+async def test_a_stream_that_falls_silent_is_given_up_but_not_one_that_is_slow():
+    async def fall_silent(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(5):
+            writer.write(b"1\r\nx\r\n")
+            await asyncio.sleep(0.4)
+        await reader.read()
+
+    async with serving(fall_silent) as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED, silent_after=1.5)
+        for _ in range(5):
+            assert await answer.read() == b"x"
+        with pytest.raises(TimeoutError, match="nothing came for"):
+            await answer.read()
+        made.done(answer)
+
+
+async def test_a_reader_that_takes_its_time_is_no_silent_server():
+    async with serving() as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED, silent_after=0.5)
+        await answer.head()
+        await asyncio.sleep(1.2)
+        assert await answer.read() == b"ok"
+        assert await answer.read() == b""
+        made.done(answer)
+
+
+async def test_a_server_that_is_not_there():
+    with pytest.raises(NotConnected, match=r"refused|failed"):
+        await Connections("http://127.0.0.1:1", context=None).send("GET", "/", headers={})
+
+
+@pytest.mark.parametrize(
+    "address", ["https://", "localhost:6443", "ftp://x", "https://x:y", "https://[::1", "http://x:0"]
+)
+def test_an_address_that_is_none(address):
+    with pytest.raises(ValueError):
+        Connections(address, context=None)
+    with pytest.raises(ValueError):
+        Connections("http://good", context=None, proxy=address)
+
+
+async def test_a_server_that_never_completes_the_handshake(monkeypatch):
+    monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.1)
+    async with listening(Server()) as port:
+        made = Connections(f"https://127.0.0.1:{port}", context=ssl.create_default_context())
+        with pytest.raises(NotConnected, match="no connection within"):
+            await made.send("GET", "/", headers={})
+
+
+class Proxy:
+    """Connects through to wherever it is asked; answers `status` first."""
+
+    def __init__(self, status=b"200 Connection established"):
+        self.status = status
+        self.heard = []
+
+    async def talk(self, reader, writer):
+        head = await reader.readuntil(b"\r\n\r\n")
+        self.heard.append(head)
+        writer.write(b"HTTP/1.1 %s\r\n\r\n" % self.status)
+        if self.status.startswith(b"200"):
+            host, port = head.split()[1].split(b":")
+            there, back = await asyncio.open_connection(host.decode(), int(port))
+            with contextlib.suppress(ConnectionError):
+                await asyncio.gather(pump(reader, back), pump(there, writer))
+        writer.close()
+
+
+async def pump(reader, writer):
+    while data := await reader.read(2**16):
+        writer.write(data)
+    writer.close()
+
+
+@pytest.fixture
+def authority(tmp_path):
+    return Authority(tmp_path)
+
+
+@pytest.fixture
+def trust(authority):
+    return ssl.create_default_context(cafile=authority.pair.certificate)
+
+
+@pytest.fixture
+def certificate(authority):
+    """What a server of that authority serves with."""
+    pair = authority.issue("server", "server")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(pair.certificate, pair.key)
+    return context
+
+
+async def test_through_a_proxy_to_a_server_that_speaks_tls(trust, certificate):
+    proxy, server = Proxy(), Server()
+    async with listening(server, certificate) as port, listening(proxy) as through:
+        made = Connections(
+            f"https://127.0.0.1:{port}/base", context=trust, proxy=f"http://ann:p%40ss@127.0.0.1:{through}"
+        )
+        for _ in range(2):
+            assert await ask(made) == (200, b"ok")
+        await made.close()
+    (asked,) = proxy.heard
+    assert asked.startswith(b"CONNECT 127.0.0.1:%d HTTP/1.1\r\n" % port)
+    assert b"Proxy-Authorization: Basic " + base64.b64encode(b"ann:p@ss") in asked
+    assert [request.split()[1] for request in server.heard] == [b"/base/x"] * 2
+    assert not any(b"Proxy" in request for request in server.heard)
+
+
+async def test_a_proxy_that_refuses(trust):
+    async with listening(Proxy(b"403 Forbidden")) as through:
+        made = Connections("https://127.0.0.1:9", context=trust, proxy=f"http://127.0.0.1:{through}")
+        with pytest.raises(NotConnected, match=r"answered 403 when asked for 127\.0\.0\.1:9"):
+            await made.send("GET", "/", headers={})
+
+
+async def test_a_proxy_is_told_the_whole_address_of_a_plain_server():
+    proxy = Server()
+    async with listening(proxy) as through:
+        made = Connections("http://example.org:8080/base", context=None, proxy=f"http://ann@127.0.0.1:{through}/")
+        assert await ask(made) == (200, b"ok")
+        await made.close()
+    assert proxy.heard[0].startswith(b"GET http://example.org:8080/base/x HTTP/1.1\r\nHost: example.org:8080\r\n")
+    assert b"Proxy-Authorization: Basic " + base64.b64encode(b"ann:") in proxy.heard[0]
+
+
+async def test_a_certificate_of_another_authority_is_not_taken_for_a_passing_trouble(certificate):
+    async with listening(Server(), certificate) as port:
+        made = Connections(f"https://127.0.0.1:{port}", context=ssl.create_default_context())
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await made.send("GET", "/", headers={})
+
+
+@pytest.mark.parametrize("named", ["kubernetes.default", "elsewhere.example"])
+async def test_the_name_that_the_certificate_must_carry(trust, certificate, named):
+    async with listening(Server(), certificate) as port:
+        made = Connections(f"https://127.0.0.1:{port}", context=trust, server_name=named)
+        if named == "kubernetes.default":
+            assert await ask(made) == (200, b"ok")
+        else:
+            with pytest.raises(ssl.SSLCertVerificationError, match="elsewhere"):
+                await made.send("GET", "/", headers={})
+        await made.close()
