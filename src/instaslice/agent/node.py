@@ -9,6 +9,7 @@ from instaslice.agent.worker import GpuWorker, Surroundings
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
+    READY,
     Allocation,
     Condition,
     Gpu,
@@ -27,7 +28,6 @@ from instaslice.geometry import Model
 from instaslice.kube import quantities
 from instaslice.kube.core import Node
 
-READY = "Ready"
 GPUS_READY = "GpusReady"
 """Conditions: whether the agent serves, and whether slices can be made on all of its GPUs."""
 

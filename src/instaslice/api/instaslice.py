@@ -123,6 +123,10 @@ class NodeCapacity(Part, frozen=True):
     memory: Amount
 
 
+READY = "Ready"
+"""The condition that says whether pods can start with slices on the node."""
+
+
 class Condition(Part, frozen=True):
     """A condition as Kubernetes writes them."""
 

@@ -337,7 +337,8 @@ class Dispatcher:
         pod = self.pods.get(promise.uid)
         if self.ledger.promises.get(promise.uid) is not promise or promise.created or pod is None or not gated(pod):
             return
-        words = f"the agent of node {promise.node} has not answered for {now - promise.since:.0f} s"
+        silent = f"the agent of node {promise.node} has not answered for {now - promise.since:.0f} s"
+        words = self.ledger.books[promise.node].unready or silent
         log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, words)
         for gpu in self.ledger.books[promise.node].gpus:
             self.ledger.close(gpu, promise.node, "silent", words)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
+    READY,
     Allocation,
     Health,
     Instaslice,
@@ -19,6 +20,7 @@ from instaslice.api.instaslice import (
     Spec,
     State,
     Status,
+    Truth,
 )
 from instaslice.api.summary import holds_slot
 from instaslice.controller.promises import Promise, Slot, attempt
@@ -44,6 +46,8 @@ class Book:
     aside: dict[Grant, str] = field(default_factory=dict)
     """Places that failed, and why: held, but by no pod, so that nobody is sent there."""
     boot_id: str | None = None
+    unready: str = ""
+    """Why no pod could start there, in the words of its agent."""
 
     def spec(self) -> Spec:
         return Spec(allocations=tuple(slot.allocation for slot in self.slots.values()))
@@ -80,6 +84,7 @@ class Ledger:
         if book is None:
             book = self.books[name] = Book(name)
         self._gpus(book, thing.status, news)
+        self._serving(book, thing.status, news)
         if adopt:
             self._adopt(book, thing.spec, now, news)
         self._slices(book, thing.status, news)
@@ -231,6 +236,16 @@ class Ledger:
             book.boot_id = status.boot_id
             for uuid in book.gpus:
                 self._well(book, uuid)
+
+    def _serving(self, book: Book, status: Status, news: News) -> None:
+        """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
+        ready = next((each for each in status.conditions if each.type == READY), None)
+        book.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
+        for gpu in book.gpus:
+            if book.unready:
+                self.close(gpu, book.name, "unready", book.unready)
+            elif self.reopen(gpu, book.name, "unready"):
+                news.freed = True
 
     def _well(self, book: Book, gpu: GpuId) -> None:
         """The agent says that a GPU is well, or its machine started anew: what failed there may be tried again."""

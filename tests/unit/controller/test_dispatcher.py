@@ -1,12 +1,15 @@
 """Pods through the dispatcher, in a world where everything else happens late and in any order."""
 
+from datetime import UTC, datetime
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World
 
-from instaslice.api.instaslice import Health, State
+from instaslice.api import instaslice
+from instaslice.api.instaslice import Health, State, Truth
 from instaslice.controller.words import words
 from instaslice.kube.core import Condition, Container, Pod, PodSpec, PodStatus, Resources
 from instaslice.kube.meta import ObjectMeta
@@ -181,6 +184,40 @@ def test_a_node_whose_agent_is_silent_is_left_alone(world):
     world.settle()
     assert later[6] in world.running()
     assert not [a for a in world.spec("a").allocations if a.pod.uid == uid]
+
+
+def test_nobody_is_sent_to_a_node_on_which_no_pod_could_start(world):
+    running = world.add_pod("1g.5gb")
+    world.settle()
+    serves(world, Truth.FALSE, "no kubelet listens")
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    assert world.running() == [running]
+    assert why(world, running).ready
+    assert why(world, uid).message == "every GPU that has 1g.5gb is closed; out of use: node a (no kubelet listens)"
+    serves(world, Truth.TRUE)
+    world.settle()
+    assert world.running() == [running, uid]
+
+
+def test_a_pod_that_waited_for_a_kubelet_in_vain_is_told_so(world):
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    serves(world, Truth.FALSE, "no kubelet listens")
+    world.wait(121)
+    assert not world.running()
+    assert "has not answered" not in why(world, uid).message
+    assert "no kubelet listens" in why(world, uid).message
+
+
+def serves(world, status, message=""):
+    """What the agent of node a says of pods that would start there."""
+    now = world.instaslices["a"]
+    ready = instaslice.Condition(instaslice.READY, status, "Any", datetime.now(UTC), message)
+    world.change_instaslice(
+        msgspec.structs.replace(now, status=msgspec.structs.replace(now.status, conditions=(ready,)))
+    )
 
 
 def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatch):
