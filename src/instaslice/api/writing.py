@@ -15,7 +15,7 @@ SPEC_TIMES = 10.0
 come, and then writes at once, so it can afford to gather for longer."""
 QUIET_SECONDS = 0.25
 """Without a change on any node, after which a change of the spec waits for no others. Pods of a burst come closer."""
-MOST_SECONDS = 1.0
+MOST_SECONDS = 1.5
 LONGEST_PAUSE = 0.3
 AT_ONCE = 2
 """Objects that one process writes side by side. More would only queue in the server, and others behind them; the
@@ -28,7 +28,8 @@ def gathering(took: float, times: float) -> float:
     return min(MOST_SECONDS, times * took)
 
 
-def company(took: float) -> float:
+def company(took: float, *, coming: bool) -> float:
     """Seconds that a first change waits for others, where the last write of any object took so long: of a wave of pods
-    one would be written at once otherwise, and all others after the gathering."""
-    return min(LONGEST_PAUSE, took)
+    one would be written at once otherwise, and all others after the gathering. Where others came just before
+    (`coming`) more will, and it waits as long as they gather."""
+    return gathering(took, SPEC_TIMES) if coming else min(LONGEST_PAUSE, took)

@@ -136,7 +136,7 @@ class Controller:
 
     def write(self, node: NodeName, *, soon: bool) -> None:
         if soon:
-            self._writes.add_after(node, self._specs.changed())
+            self._writes.add_after(node, self._specs.changed(node))
             self._calm_at = self._clock.monotonic() + WAVE_SECONDS
         else:
             self._echoes.add_after(node, LAZY_SECONDS)

@@ -26,6 +26,8 @@ class _Known:
     spec: Spec
     free_at: float = 0.0
     """When it may be written again."""
+    begin_at: float | None = None
+    """Until when a first change waits for company; None where nothing has changed since the last write."""
     tried: Spec | None = None
     """What a write says that had no answer: it may have been carried out."""
 
@@ -37,8 +39,8 @@ class Specs:
         self._ledger = ledger
         self._manager = manager
         self._known: dict[NodeName, _Known] = {}
-        self._pause = 0.0
-        """Seconds that a change should wait for others."""
+        self._took = 0.0
+        """Seconds, the last write of any object."""
         self._changed_at = 0.0
 
     def seen(self, old: Instaslice | None, new: Instaslice | None) -> None:
@@ -54,10 +56,19 @@ class Specs:
         elif self._known[name].tried is None and new.metadata.generation > self._known[name].generation:
             raise _by_another(name)
 
-    def changed(self) -> float:
+    def changed(self, node: NodeName) -> float:
         """There is something to write that a pod waits for; the seconds after which to begin."""
-        self._changed_at = self._clock.monotonic()
-        return self._pause
+        now = self._clock.monotonic()
+        coming = now - self._changed_at < QUIET_SECONDS
+        self._changed_at = now
+        known = self._known.get(node)
+        if known is None:
+            return 0.0
+        if self._ledger.fleet.full(node):
+            known.begin_at = now  # nothing more can be promised there, so nothing is to come
+        elif known.begin_at is None:
+            known.begin_at = now + company(self._took, coming=coming)
+        return max(0.0, min(known.begin_at - now, QUIET_SECONDS))
 
     async def write(self, node: NodeName) -> float | None:
         """Make the object say what the ledger says; the seconds after which to call again, where it was written just
@@ -71,9 +82,11 @@ class Specs:
         if spec == known.spec:
             return None
         began = self._clock.monotonic()
-        wait = min(known.free_at, self._changed_at + QUIET_SECONDS) - began
+        ready = max(known.free_at, known.begin_at or 0.0)
+        wait = min(ready, self._changed_at + QUIET_SECONDS) - began
         if wait > 0:
             return wait
+        known.begin_at = None
         ops = [
             JsonOp(op="test", path="/metadata/uid", value=known.uid),
             JsonOp(op="test", path="/metadata/generation", value=known.generation),
@@ -90,8 +103,8 @@ class Specs:
             raise
         known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
         now = self._clock.monotonic()
-        known.free_at = now + gathering(now - began, SPEC_TIMES)
-        self._pause = company(now - began)
+        self._took = now - began
+        known.free_at = now + gathering(self._took, SPEC_TIMES)
         return None
 
     async def _look(self, node: NodeName, known: _Known) -> None:

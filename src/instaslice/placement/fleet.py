@@ -130,6 +130,18 @@ class Fleet:
         """The open GPUs of a node that are in MIG mode, by number."""
         return (gpu for gpu in node.gpus if self.state_of[gpu] >= 0)
 
+    def full(self, name: NodeName) -> bool:
+        """Whether no open GPU of a node has room for any slice more; a shared one has until its memory is given out."""
+        node = self.nodes.get(name)
+        return node is not None and not any(map(self._has_room, node.gpus))
+
+    def _has_room(self, number: int) -> bool:
+        pool = self.pool_of[number]
+        if isinstance(pool, SharedPool):
+            return self.is_open(number) and pool.free(number) > 0
+        state = self.state_of[number]
+        return state >= 0 and max(pool.states.after[state]) >= 0
+
     def alone(self, node: Node) -> "Fleet":
         """A copy of one node with its open GPUs, to try something on."""
         copy = Fleet()

@@ -43,14 +43,20 @@ def world():
 def _specs(world, took):
     server = Server(world, took)
     specs = Specs(server, world.dispatcher.ledger, "controller", Clock(world))
-    specs.seen(None, world.instaslices["a"])
+    for thing in world.instaslices.values():
+        specs.seen(None, thing)
     return specs, server
 
 
-async def _promised(world, specs):
-    world.add_pod("1g.5gb")
+def _changed(world, specs, node="a", profile="1g.5gb"):
+    """A promise there; the seconds after which it may be written."""
+    world.add_pod(profile, node_selector={"kubernetes.io/hostname": node})
     world.dispatcher.decide()
-    specs.changed()
+    return specs.changed(node)
+
+
+async def _promised(world, specs):
+    _changed(world, specs)
     return await specs.write("a")
 
 
@@ -72,7 +78,7 @@ async def test_changes_gather_while_pods_come_and_no_longer(world):
     assert server.written == [1, 4]
 
 
-async def test_pods_that_never_stop_coming_wait_for_company_a_second_at_most(world):
+async def test_pods_that_never_stop_coming_do_not_wait_for_ever(world):
     specs, server = _specs(world, took=0.2)
     await _promised(world, specs)
     began = world.now
@@ -87,3 +93,56 @@ async def test_on_a_quiet_server_nobody_notices(world):
     await _promised(world, specs)
     assert await _promised(world, specs) == pytest.approx(0.05)
     assert server.written == [1]
+
+
+async def test_a_wave_that_reaches_the_next_node_waits_there_until_it_is_over(world):
+    world.add_node("b")
+    specs, server = _specs(world, took=0.2)
+    await _promised(world, specs)
+    world.now += 0.01
+    assert _changed(world, specs, "b") == QUIET_SECONDS
+    world.now += QUIET_SECONDS
+    assert await specs.write("b") is None
+    assert server.written == [1, 1]
+
+
+async def test_a_wave_that_goes_on_keeps_the_next_node_waiting_a_moment_at_most(world):
+    world.add_node("b", gpus=8)
+    specs, server = _specs(world, took=0.2)
+    await _promised(world, specs)
+    began = world.now
+    while len(server.written) == 1:
+        _changed(world, specs, "b")
+        await specs.write("b")
+        world.now += 0.1
+    assert world.now - began == pytest.approx(MOST_SECONDS + 0.2, abs=0.11)
+
+
+async def test_a_node_that_is_full_waits_for_no_more(world):
+    world.add_node("b")
+    specs, server = _specs(world, took=0.2)
+    await _promised(world, specs)
+    for _ in range(6):
+        assert _changed(world, specs, "b") > 0
+    assert _changed(world, specs, "b") == 0
+    assert await specs.write("b") is None
+    assert server.written == [1, 7]
+
+
+async def test_the_turnover_of_a_full_node_gathers_all_the_same(world):
+    specs, server = _specs(world, took=0.2)
+    assert _changed(world, specs, profile="7g.40gb") == 0
+    assert await specs.write("a") is None
+    uid = next(iter(world.dispatcher.ledger.promises))
+    world.dispatcher.ledger.take_back(uid, "gone")
+    assert specs.changed("a") == 0
+    assert await specs.write("a") == pytest.approx(QUIET_SECONDS)
+    assert server.written == [1]
+
+
+async def test_pods_that_come_seldom_do_not_wait_for_one_another(world):
+    world.add_node("b")
+    specs, _ = _specs(world, took=0.02)
+    await _promised(world, specs)
+    world.now += 10
+    assert _changed(world, specs, "b") == pytest.approx(0.02)

@@ -106,6 +106,19 @@ class TestCommit:
         assert len(made) == 1
         assert spots(place(made, "7g.40gb")) == [("b0", 0)]
 
+    def test_a_node_is_full_when_no_open_gpu_of_it_has_room_for_anything(self):
+        made = fleet("a0", "a1", held=[("a0", "7g.40gb", 0), *(("a1", "1g.5gb", start) for start in range(6))])
+        assert not made.full("a")
+        made.take(grant("a1", "1g.5gb", 6))
+        assert made.full("a")
+        made.give_back(grant("a0", "7g.40gb", 0))
+        assert not made.full("a")
+        made.close("a0")
+        assert made.full("a")
+        made.add_shared_gpu(GpuId("a2"), NodeName("a"), 1000)
+        assert not made.full("a")
+        assert not made.full("elsewhere")
+
 
 FRAGMENTED = [(gpu, "1g.5gb", start) for gpu in ("a0", "b0") for start in (0, 4)]
 
