@@ -165,13 +165,9 @@ def _rename(path: str, container: Container, asks: Sequence[Ask]) -> Iterator[Js
     gb = sum(ask.gb for ask in asks)
     if gb:
         wanted[names.MEMORY] = str(gb)
+    replaced = {ask.written for ask in asks}
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
-        if not present:
-            yield JsonOp(op="add", path=f"{path}/resources/{field}", value={})
-        for ask in asks:
-            if ask.written != ask.resource and ask.written in present:
-                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(ask.written)}")
-        for name, quantity in wanted.items():
-            if str(present.get(name)) != quantity:
-                yield JsonOp(op="add", path=f"{path}/resources/{field}/{escaped(name)}", value=quantity)
+        named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted
+        if named != present:
+            yield JsonOp(op="add", path=f"{path}/resources/{field}", value=named)
