@@ -99,7 +99,7 @@ class Watched:
 
     def hear(self, old: Pod | None, new: Pod | None) -> None:
         if new is None:
-            return  # bound: where pods go on to hold their slices we do not follow them
+            return
         now, key = time.monotonic(), Key(new.metadata.namespace, new.metadata.name)
         self.first = self.first or now
         if key not in self.came:
@@ -128,9 +128,9 @@ async def burst(
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         pods: Cache[Pod] = Cache()
         watched = Watched(count, ended=bool(hold))
-        # As little as possible of what is measured is this process: what comes after the gate is of no interest to it.
-        followed = Selector(namespace=NAMESPACE, fields="" if hold else "spec.nodeName=")
-        reflector = Reflector(client, PODS, pods, clock=SystemClock(), rng=random.Random(1), selector=followed)
+        reflector = Reflector(
+            client, PODS, pods, clock=SystemClock(), rng=random.Random(1), selector=Selector(namespace=NAMESPACE)
+        )
         watching = asyncio.create_task(reflector.run())
         await pods.synced()
         pods.on_change(watched.hear)
