@@ -80,6 +80,7 @@ class Specs:
             await self._look(node, known)
         spec = book.spec()
         if spec == known.spec:
+            known.begin_at = None
             return None
         began = self._clock.monotonic()
         ready = max(known.free_at, known.begin_at or 0.0)
