@@ -54,8 +54,8 @@ async def phase(client, namespace, name, *wanted):
 
 async def printed(client, namespace, name, container="main", previous=False):
     """What a container wrote, as variables."""
-    query = f"?container={container}{'&previous=true' if previous else ''}"
-    text = (await client.raw("GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log{query}")).decode()
+    which = {"container": container, "previous": "true" if previous else "false"}
+    text = (await client.raw("GET", f"/api/v1/namespaces/{namespace}/pods/{name}/log", params=which)).decode()
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
