@@ -78,7 +78,7 @@ class InCluster:
         self._token_file = account / "token"
         self._clock = clock
         try:
-            self.ssl: ssl.SSLContext | None = ssl.create_default_context(cafile=account / "ca.crt")
+            self.ssl: ssl.SSLContext | None = trusting(cafile=account / "ca.crt")
             self._token = self._read()
         except (OSError, ssl.SSLError) as error:
             raise KubeconfigError(
@@ -131,6 +131,15 @@ class FromKubeconfig:
         return self._authorization
 
 
+def trusting(*, cafile: str | Path | None = None, cadata: str | None = None) -> ssl.SSLContext:
+    """A context that trusts this authority, or the machine's, as kubectl does."""
+    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    # On from Python 3.13, where it refuses what clusters have that kubectl is content with: EKS, for one, has had
+    # authorities without a key identifier.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """A certificate and its key, both PEM, into a context."""
     # OpenSSL reads certificates from files only. The file is ours alone and gone at once.
@@ -141,7 +150,7 @@ def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
 
 
 def _context(found: Any, inline: Mapping[str, str]) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=found.ssl_ca_cert, cadata=inline.get(_AUTHORITY))
+    context = trusting(cafile=found.ssl_ca_cert, cadata=inline.get(_AUTHORITY))
     if _CERTIFICATE in inline or _KEY in inline:
         certificate = inline.get(_CERTIFICATE) or Path(found.cert_file).read_text()
         load_pair(context, certificate, inline.get(_KEY) or Path(found.key_file).read_text())

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from instaslice.kube.config import trusting
 from instaslice.local.layout import Layout
 from instaslice.local.pki import TOKENS, Authority, Pair
 
@@ -204,7 +205,7 @@ class Plane:
     def admin(self) -> ssl.SSLContext:
         """The administrator's way in to everything that speaks TLS here, etcd too."""
         admin = self.pair("admin")
-        context = ssl.create_default_context(cafile=str(self.authority))
+        context = trusting(cafile=self.authority)
         context.load_cert_chain(admin.certificate, admin.key)
         return context
 

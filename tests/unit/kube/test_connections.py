@@ -8,6 +8,7 @@ import ssl
 import pytest
 
 from instaslice.kube import connections
+from instaslice.kube.config import trusting
 from instaslice.kube.connections import BUFFER, Broken, Connections, NotConnected
 from instaslice.local.pki import Authority
 
@@ -306,7 +307,7 @@ def authority(tmp_path):
 
 @pytest.fixture
 def trust(authority):
-    return ssl.create_default_context(cafile=authority.pair.certificate)
+    return trusting(cafile=authority.pair.certificate)
 
 
 @pytest.fixture
