@@ -50,8 +50,8 @@ def main(count: int, turns: int, only: str | None) -> None:
         print("RESULT", line({"bare_10" if only == "bare" else f"rate_{only}": seen.rate}))
         return
     result = {"rate_1": ours(1, count).rate}
-    seen = [(ours(10, count).rate, bare(10, count).rate, ours(100, count).rate) for _ in range(turns)]
-    ten, limit, hundred = zip(*seen, strict=True)
+    rates = [(ours(10, count).rate, bare(10, count).rate, ours(100, count).rate) for _ in range(turns)]
+    ten, limit, hundred = zip(*rates, strict=True)
     result["rate_10"] = median(ten)
     result["rate_100"] = median(hundred)
     result["bare_10"] = median(limit)

@@ -29,7 +29,7 @@ from instaslice.kube import quantities
 from instaslice.kube.core import Node
 
 GPUS_READY = "GpusReady"
-"""Conditions: whether the agent serves, and whether slices can be made on all of its GPUs."""
+"""The condition that says whether slices can be made on all GPUs of the node."""
 
 
 class NodeAgent:

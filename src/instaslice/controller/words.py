@@ -122,10 +122,10 @@ def out_of_use(dispatcher: Dispatcher, pod: Pod) -> str:
         node = dispatcher.nodes.get(name)
         if not (failed or book.closed) or node is None or admission.refusal(pod, node):
             continue
-        numbers = _numbers(book)
         if book.unready:
             parts.append(f"node {name} ({book.unready})")
             continue
+        numbers = _numbers(book)
         parts += [
             f"GPU {numbers[gpu]} of {name} ({'; '.join(reasons.values())})" for gpu, reasons in book.closed.items()
         ]

@@ -47,8 +47,16 @@ class Authority:
             # an elliptic curve was a twentieth of its CPU time under load.
             key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             name = _name("instaslice-local", ())
-            certificate = _builder(name, name, key.public_key()).add_extension(
-                x509.BasicConstraints(ca=True, path_length=None), critical=True
+            usage = x509.KeyUsage(
+                digital_signature=True, key_cert_sign=True, crl_sign=True, content_commitment=False,
+                key_encipherment=False, data_encipherment=False, key_agreement=False, encipher_only=False,
+                decipher_only=False,
+            )  # fmt: skip
+            certificate = (
+                _builder(name, name, key.public_key())
+                .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+                .add_extension(usage, critical=True)
+                .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             )
             _write_key(self.pair.key, key)
             _write(self.pair.certificate, _pem(certificate.sign(key, hashes.SHA256())))
@@ -73,6 +81,7 @@ class Authority:
                 critical=False,
             )
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
         _write_key(pair.key, key)
         _write(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())))

@@ -207,3 +207,10 @@ async def test_another_key_than_the_certificates_is_refused(tmp_path, clock, pai
     )
     with pytest.raises(KubeconfigError, match="key values mismatch"):
         await config.load(file, clock=clock)
+
+
+def test_certificates_are_checked_as_kubectl_does_and_no_more_strictly():
+    context = config.trusting(cafile=certifi.where())
+    assert context.verify_mode is ssl.CERT_REQUIRED
+    assert context.check_hostname
+    assert not context.verify_flags & ssl.VERIFY_X509_STRICT

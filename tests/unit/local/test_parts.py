@@ -1,6 +1,7 @@
 """The small parts of a local cluster: names, ports, certificates, images, nodes."""
 
 import base64
+import contextlib
 import csv
 import hashlib
 import re
@@ -67,6 +68,27 @@ def test_a_certificate_carries_the_user_and_groups_and_is_kept(tmp_path):
     certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.pair.certificate.read_bytes()))
     again = Authority(tmp_path).issue("kubelet", "system:node:n")
     assert x509.load_pem_x509_certificate(again.certificate.read_bytes()) == certificate
+
+
+def test_a_certificate_passes_the_strictest_check(tmp_path):
+    """What Python asks for from 3.13 on, of those who use the kubeconfig with other clients."""
+    authority = Authority(tmp_path)
+    pair = authority.issue("server", "server")
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(pair.certificate, pair.key)
+    strict = ssl.create_default_context(cafile=authority.pair.certificate)
+    strict.verify_flags |= ssl.VERIFY_X509_STRICT
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        strict.wrap_bio(back, there, server_hostname="localhost"),
+        served.wrap_bio(there, back, server_side=True),
+    ]
+    for _ in range(3):
+        for end in ends:
+            with contextlib.suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert ends[0].version() == "TLSv1.3"
+    assert ends[0].getpeercert()["subject"]
 
 
 def test_keys_are_readable_by_their_owner_alone(tmp_path):
