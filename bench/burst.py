@@ -19,7 +19,7 @@ import click
 from bursts import Burst, bare_loop, burst, cluster_of
 
 COUNT = 1000
-TURNS = 3
+TURNS = 5
 
 
 def ours(nodes: int, count: int) -> Burst:

@@ -34,6 +34,8 @@ NAMESPACE = "default"
 GPUS = 16
 """A node: 112 slices of 1g.5gb."""
 PATIENCE = 600.0
+BESIDE, MOST_BESIDE = "anything else", 0.1
+"""What this process, the kernel and whoever else is here spend beside a burst; a twentieth where nobody else is."""
 
 
 Calls = Counter[tuple[str, str]]
@@ -84,6 +86,9 @@ class Burst:
             f"{self.ungated:.1f} s. CPU seconds: {shares}. Calls: {asked}",
             flush=True,
         )
+        beside = self.cpu[BESIDE]
+        if beside > MOST_BESIDE * sum(self.cpu.values()):
+            print(f"NOT TO BE COUNTED: other work took {beside:.1f} s of CPU meanwhile", flush=True)
 
 
 class Watched:
@@ -162,7 +167,7 @@ async def burst(
         cpu = {name: _cpu(process) - before[name] for name, process in running.items()}
         cpu["creator"] = spent.ru_utime + spent.ru_stime - children.ru_utime - children.ru_stime
         # What else ran on this machine meanwhile: a rate that was measured beside it is too low.
-        cpu["anything else"] = _busy(psutil.cpu_times()) - _busy(machine) - sum(cpu.values())
+        cpu[BESIDE] = _busy(psutil.cpu_times()) - _busy(machine) - sum(cpu.values())
     return Burst(count, watched.created - watched.first, watched.last - watched.first, cpu, asked)
 
 

@@ -77,7 +77,7 @@ def _given(name: str, source: Source) -> Path | None:
 
 def _homes(names: Sequence[str], kubernetes: str) -> list[tuple[Path, list[str], components.Module | None]]:
     """The programs by the cache folder that holds them: one a module and version, one for Debian's."""
-    base = layout.cache() / components.platform()
+    base = layout.cache() / components.home()
     homes: list[tuple[Path, list[str], components.Module | None]] = []
     for module in components.modules(kubernetes):
         wanted = [name for name in names if name in module.commands]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
-from instaslice.local import golang, layout
+from instaslice.local import components, golang, layout
 from instaslice.local.components import Module
 from instaslice.local.errors import NotAvailable
 from instaslice.local.progress import Progress, Shown
@@ -113,6 +113,7 @@ def _environment() -> dict[str, str]:
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
         "GOTOOLCHAIN": "local",
+        "GOAMD64": components.level(),
         "GOROOT": "",  # one that was set for another Go than the one that was found
         "GOWORK": "off",
         # The compiler trades memory for time: a tenth of the build on two cores.

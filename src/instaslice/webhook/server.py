@@ -23,7 +23,8 @@ MOST_BYTES: Final = 8 << 20
 
 
 class Webhook:
-    """Answers admission reviews. `ready` is what /readyz says: set it to False some seconds before stopping."""
+    """Answers admission reviews. Set `ready` to False some seconds before stopping: /readyz says so, and connections
+    that are still used are given up one by one."""
 
     def __init__(self, largest: LargestNode) -> None:
         self.largest = largest
@@ -49,7 +50,11 @@ class Webhook:
         except msgspec.DecodeError as error:
             self.answered["not a review"] += 1
             raise web.HTTPBadRequest(text=f"not an AdmissionReview of a pod: {error}") from None
-        return web.Response(body=self.answer(wanted), content_type="application/json")
+        response = web.Response(body=self.answer(wanted), content_type="application/json")
+        if not self.ready:
+            # The API server's next connection leads to a replica that stays; this one would end under a request.
+            response.force_close()
+        return response
 
     def answer(self, request: review.Request) -> bytes:
         """The AdmissionReview that answers one request."""

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 from instaslice.api import names
 from instaslice.errors import BadInput
 from instaslice.geometry import models
-from instaslice.local import images, nodes, ports
+from instaslice.local import components, images, nodes, ports
 from instaslice.local.layout import Layout
 from instaslice.local.pki import Authority
 
@@ -39,6 +39,27 @@ def test_a_relative_state_home_is_ignored_as_the_standard_says(monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", "/home/me")
     assert str(Layout.of("x").root) == "/home/me/.local/state/instaslice/clusters/x"
+
+
+V2 = "fpu sse4_2 popcnt xsave avx"
+V3 = f"{V2} avx2 bmi1 bmi2 f16c fma abm movbe"
+
+
+@pytest.mark.parametrize(
+    "told, level",
+    [
+        pytest.param(f"processor\t: 0\nflags\t\t: {V3} avx512f\nbugs\t\t:\n", "v3", id="all of v3 and more"),
+        pytest.param(f"processor\t: 0\nflags\t\t: {V2}\n", "v1", id="an older CPU"),
+        pytest.param(f"flags\t\t: {V3.replace('bmi2', '')}\n", "v1", id="all but one"),
+        pytest.param("processor\t: 0\nFeatures\t: fp asimd\n", "v1", id="an Arm CPU"),
+        pytest.param(None, "v1", id="no Linux"),
+    ],
+)
+def test_what_programs_may_expect_of_the_cpu(tmp_path, told, level):
+    file = tmp_path / "cpuinfo"
+    if told is not None:
+        file.write_text(told)
+    assert components.level(file) == level
 
 
 def test_chosen_ports_are_free_different_and_nobody_elses():

@@ -38,3 +38,11 @@ async def test_a_webhook_that_stops_is_alive_but_not_ready(http, webhook):
     webhook.ready = False
     assert (await http.get("/readyz")).status == 503
     assert (await http.get("/healthz")).status == 200
+
+
+async def test_a_webhook_that_stops_answers_and_gives_up_the_connection(http, webhook):
+    review = b'{"request":{"uid":"1"}}'
+    assert "Connection" not in (await http.post(PATH, data=review)).headers
+    webhook.ready = False
+    answer = await http.post(PATH, data=review)
+    assert (answer.status, answer.headers["Connection"]) == (200, "close")
