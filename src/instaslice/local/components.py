@@ -131,7 +131,7 @@ def level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
         flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
         return "v1"
-    return "v3" if flags and _V3 <= set(flags[1].split()) else "v1"
+    return "v3" if flags and set(flags[1].split()) >= _V3 else "v1"
 
 
 def home() -> str:
