@@ -269,7 +269,7 @@ class Dispatcher:
             # Whoever promised it may have been killed before it said so.
             self._orders.tell(uid)
         if gated(pod):
-            if failed:
+            if failed := failed or self._shut(pod, promise):
                 self._take_back(promise, failed)
                 self._orders.tell(uid)
                 self._queue(pod)
@@ -289,6 +289,13 @@ class Dispatcher:
         closed = self.ledger.books[promise.node].closed
         if failed or was_ill or any(slot.allocation.gpu in closed for slot in promise.slots):
             self._orders.tell(uid)
+
+    def _shut(self, pod: Pod, promise: Promise) -> str:
+        """Why a pod that may go now is better not let go: its node was cordoned, say, since it was chosen, and nobody
+        would bind the pod there."""
+        node = self.nodes.get(promise.node)
+        refusal = admission.refusal(pod, node) if promise.created and node is not None else None
+        return f"node {promise.node} {refusal}" if refusal else ""
 
     def _queue(self, pod: Pod) -> None:
         ask = self.ask(pod)

@@ -287,6 +287,22 @@ def test_a_node_that_is_not_ready_is_given_up_after_a_while(world):
     assert world.on(uid) == "b"
 
 
+def test_a_pod_is_not_let_go_to_a_node_that_was_cordoned_since_it_was_chosen(world):
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    assert world.on(uid) == "a"
+    node = world.dispatcher.nodes["a"]
+    world.change_node(msgspec.structs.replace(node, spec=msgspec.structs.replace(node.spec, unschedulable=True)))
+    world.mute = set()
+    world.settle()
+    assert not world.spec("a").allocations
+    assert "a: is cordoned" in why(world, uid).message
+    world.change_node(node)
+    world.settle()
+    assert world.running() == [uid]
+
+
 def test_a_pod_deleted_after_its_node_was_given_up_holds_nothing_there(world):
     uid = world.add_pod("1g.5gb")
     world.settle()
