@@ -136,4 +136,5 @@ def level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 def home() -> str:
     """The folder of the cache for programs that run on this machine: `linux-amd64`, or `linux-amd64-v3`."""
-    return platform() if level() == "v1" else f"{platform()}-{level()}"
+    able = level()
+    return platform() if able == "v1" else f"{platform()}-{able}"

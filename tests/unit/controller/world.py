@@ -20,6 +20,7 @@ from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
 from instaslice.controller.requests import amounts, effective
 from instaslice.controller.wants import gated
+from instaslice.controller.words import words
 from instaslice.geometry import States, models
 from instaslice.kube.core import (
     Affinity,
@@ -125,6 +126,10 @@ class World:
     def not_ready(self, name):
         status = msgspec.structs.replace(self.nodes[name].status, conditions=[Condition(type="Ready", status="False")])
         self.change_node(msgspec.structs.replace(self.nodes[name], status=status))
+
+    def cordon(self, name, cordoned=True):
+        spec = msgspec.structs.replace(self.nodes[name].spec, unschedulable=cordoned)
+        self.change_node(msgspec.structs.replace(self.nodes[name], spec=spec))
 
     def remove_node(self, name):
         self.dispatcher.node_changed(self.nodes.pop(name), None)
@@ -344,3 +349,8 @@ class World:
 def _with_spec(thing, spec):
     meta = msgspec.structs.replace(thing.metadata, generation=thing.metadata.generation + 1)
     return msgspec.structs.replace(thing, metadata=meta, spec=spec)
+
+
+def why(world, uid):
+    """What a pod is told."""
+    return words(world.dispatcher, uid)
