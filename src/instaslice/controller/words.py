@@ -101,7 +101,7 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
     # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    counted = ask.amounts if isinstance(dispatcher.ledger.placer.place(ask.demand), Plan) else ask.needs
+    counted = ask.amounts if isinstance(dispatcher.fits_beside(ask), Plan) else ask.needs
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
         out = "is gone" if node is None else admission.refusal(pod, node)

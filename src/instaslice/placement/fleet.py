@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from instaslice.geometry import Model, Placement, States
 from instaslice.placement.demands import GpuId, Grant, NodeName, Share
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
+from instaslice.placement.node_sets import NodeIndex
 from instaslice.placement.pools import Pool, SharedPool
 
 
@@ -40,6 +41,10 @@ class Fleet:
         self.state_of: list[int] = []
         self._number: dict[GpuId, int] = {}
         self._closed: dict[int, int] = {}  # GPU → its state or its free MiB
+        self.index = NodeIndex()
+        """The nodes that have GPUs."""
+        self.changes = self.index.changes()
+        """The nodes on which there is more or less room than before."""
 
     def add_gpu(self, gpu: GpuId, node: NodeName, model: Model) -> None:
         """A GPU in MIG mode, empty. Raises FleetError where the fleet has one of that name."""
@@ -62,6 +67,7 @@ class Fleet:
         node.gpus.remove(number)
         if not node.gpus:
             del self.nodes[node.name]
+            self.index.remove(node.name)
 
     def close(self, gpu: GpuId) -> None:
         """Offer this GPU to nobody (unhealthy, drained). What it holds stays held. Safe to repeat."""
@@ -69,6 +75,7 @@ class Fleet:
         if number not in self._closed:
             pool = self.pool_of[number]
             self._closed[number] = pool.leave(number)
+            self.changes.add(self.node_of[number].name)
             if isinstance(pool, Pool):
                 self.node_of[number].free -= pool.states.free[self._closed[number]]
 
@@ -78,6 +85,7 @@ class Fleet:
         if number in self._closed:
             pool, state = self.pool_of[number], self._closed.pop(number)
             pool.enter(number, state)
+            self.changes.add(self.node_of[number].name)
             if isinstance(pool, Pool):
                 self.node_of[number].free += pool.states.free[state]
 
@@ -184,6 +192,8 @@ class Fleet:
         if gpu in self._number:
             raise FleetError(f"the fleet has a GPU {gpu} already")
         node = self.nodes.setdefault(name, Node(name))
+        self.index.add(name)
+        self.changes.add(name)
         number = self._number[gpu] = len(self.names)
         self.names.append(gpu)
         self.node_of.append(node)
@@ -207,7 +217,9 @@ class Fleet:
         if is_open:
             pool.leave(number)
             pool.enter(number, to)
-            self.node_of[number].free += states.free[to] - states.free[state]
+            node = self.node_of[number]
+            node.free += states.free[to] - states.free[state]
+            self.changes.add(node.name)
         else:
             self._closed[number] = to
 
@@ -220,3 +232,4 @@ class Fleet:
         else:
             pool.leave(number)
             pool.enter(number, mib)
+            self.changes.add(self.node_of[number].name)
