@@ -54,7 +54,7 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -83,6 +83,9 @@ bench-burst: setup ## Pods a second through the gate in a burst of 1,000, beside
 
 bench-calls: setup ## API calls that a pod costs, on 1, 10 and 100 nodes
 	@$(BIN)/python bench/calls.py
+
+bench-shapes: setup ## What 3,500 waiting pods of different shapes cost everybody else
+	@$(BIN)/python bench/shapes.py
 
 test-gpu: ## Tests on a real GPU that is idle, which they cut up and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup

@@ -1,4 +1,4 @@
-"""What a pod asks for, worked out once: its slices, what it needs of a node beside them, its shape and where it fits."""
+"""What a pod asks for, worked out once: its slices, what it needs of a node beside them, its shape, where it fits."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -130,9 +130,12 @@ class Dispatcher:
         uid = pod.metadata.uid
         if new is None or new.ended:
             self._discharge(uid)
-        elif new.spec.node_name and (old is None or old.spec != new.spec):
-            if self.rooms.charge(uid, new.spec.node_name, effective(new)):
-                self._room_came()
+        elif (
+            new.spec.node_name
+            and (old is None or old.spec != new.spec)
+            and self.rooms.charge(uid, new.spec.node_name, effective(new))
+        ):
+            self._room_came()
         if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
             self.pods[uid] = new
             if old is not None and old.spec != new.spec:

@@ -12,7 +12,7 @@ of shapes holds up anybody else.
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
 Shape = Hashable
@@ -30,12 +30,43 @@ class Place(NamedTuple):
     namespace: str
 
 
-class _Turn(NamedTuple):
-    """When a shape is asked for within a pass. No two are alike but for the shape: a place stands only once."""
+class _Pass:
+    """The heads of shapes that are still to be asked for: of the namespaces in the lowest round, the first in order."""
 
-    round: int
-    head: Place
-    shape: Shape
+    def __init__(self, round_of: Callable[[str], int]) -> None:
+        self._round_of = round_of
+        self._heads: dict[str, list[tuple[Place, Shape]]] = {}
+        """By namespace, a heap each."""
+        self._turns: list[tuple[int, Place, str]] = []
+        """A heap with the first head of each namespace; an entry that is no longer true is corrected when it comes."""
+
+    def __bool__(self) -> bool:
+        return any(self._heads.values())
+
+    def add(self, head: Place, shape: Shape) -> None:
+        heads = self._heads.setdefault(head.namespace, [])
+        heappush(heads, (head, shape))
+        if heads[0][0] is head:
+            self._queue(head.namespace)
+
+    def next(self) -> tuple[Place, Shape] | None:
+        while self._turns:
+            turn = heappop(self._turns)
+            namespace = turn[2]
+            heads = self._heads[namespace]
+            if not heads or heads[0][0] is not turn[1]:
+                continue  # it was queued again since
+            if self._round_of(namespace) != turn[0]:
+                self._queue(namespace)
+                continue
+            found = heappop(heads)
+            if heads:
+                self._queue(namespace)
+            return found
+        return None
+
+    def _queue(self, namespace: str) -> None:
+        heappush(self._turns, (self._round_of(namespace), self._heads[namespace][0][0], namespace))
 
 
 class Line:
@@ -104,28 +135,22 @@ class Line:
         ends its waiting. Where it did not, the others of its shape are not asked. Whether the pass is complete: it
         stops where time is `over`, and the next call goes on.
         """
-        turns = [self._turn(shape) for shape in self._rows if shape not in self._refused]
-        heapify(turns)
-        while turns:
-            turn = heappop(turns)
-            if self._round(turn.head.namespace) > turn.round:
-                # Others of its namespace were refused meanwhile.
-                heappush(turns, self._turn(turn.shape))
-                continue
-            if place(turn.head.uid):
-                self.leave(turn.head.uid)
-                if turn.shape in self._rows:
-                    heappush(turns, self._turn(turn.shape))
+        pass_ = _Pass(self._round)
+        for shape, row in self._rows.items():
+            if shape not in self._refused:
+                pass_.add(row[0], shape)
+        while (turn := pass_.next()) is not None:
+            head, shape = turn
+            if place(head.uid):
+                self.leave(head.uid)
+                if shape in self._rows:
+                    pass_.add(self._rows[shape][0], shape)
             else:
-                self._refused.add(turn.shape)
-                self._refusals[turn.head.namespace] += 1
-            if turns and over():
-                return False
+                self._refused.add(shape)
+                self._refusals[head.namespace] += 1
+            if over():
+                return not pass_
         return True
-
-    def _turn(self, shape: Shape) -> _Turn:
-        head = self._rows[shape][0]
-        return _Turn(self._round(head.namespace), head, shape)
 
     def _round(self, namespace: str) -> int:
         return self._refusals[namespace] // SHAPES_PER_ROUND

@@ -1,4 +1,4 @@
-"""Sets of nodes that stay true at the cost of what changes: "which nodes admit this pod", "which have room for 3g.20gb".
+"""Sets of nodes that stay true at the cost of what changes: which nodes admit this pod, which have room for 3g.20gb.
 
 A question about nodes is answered once for each node, and again only for nodes that changed since. Answers are bits, so
 that the nodes for which several of them hold are found by an AND, whatever the number of GPUs or of those who ask.
