@@ -203,7 +203,9 @@ def test_what_a_list_lacks_is_gone_whoever_answered_for_it(cache):
     "before",
     [
         pytest.param([("upsert", pod("a", "20"))], id="by what a watch told"),
-        pytest.param([("refresh", pod("a", "19")), ("upsert", pod("a", "20"))], id="by an answer that a watch confirmed"),
+        pytest.param(
+            [("refresh", pod("a", "19")), ("upsert", pod("a", "20"))], id="by an answer that a watch confirmed"
+        ),
         pytest.param([("refresh", pod("a", "20")), ("replace", keyed(pod("a", "20")))], id="by an answer in a list"),
         pytest.param([("upsert", pod("b", "21")), ("refresh", pod("a", "22"))], id="by another object"),
     ],
