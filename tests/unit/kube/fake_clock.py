@@ -50,6 +50,19 @@ class FakeClock:
         return sum(not timer.cancelled for _, _, timer in self._calls)
 
 
+class JumpingClock(FakeClock):
+    """Whoever sleeps wakes at once, so much later."""
+
+    def __init__(self):
+        super().__init__()
+        self.slept = []
+
+    async def sleep(self, seconds):
+        if seconds > 0:
+            self.slept.append(seconds)
+            self.advance(seconds)
+
+
 class _Timer:
     def __init__(self, call):
         self.call = call

@@ -5,7 +5,7 @@ import contextlib
 import random
 
 import pytest
-from fake_clock import FakeClock
+from fake_clock import JumpingClock
 from http_server import OK, Server, listening, until
 
 from instaslice.kube import errors
@@ -29,26 +29,13 @@ class Config:
         return "Bearer token"
 
 
-class Jumping(FakeClock):
-    """Whoever sleeps wakes at once, so much later."""
-
-    def __init__(self):
-        super().__init__()
-        self.slept = []
-
-    async def sleep(self, seconds):
-        if seconds > 0:
-            self.slept.append(seconds)
-            self.advance(seconds)
-
-
 @contextlib.asynccontextmanager
 async def serving(*says, clock=None):
     """A server that says these, and a transport to it."""
     server = Server(*says)
     async with listening(server) as port:
         config = Config(port)
-        made = Transport(config, clock=clock or Jumping(), rng=random.Random(1), rate=1000, burst=1000)
+        made = Transport(config, clock=clock or JumpingClock(), rng=random.Random(1), rate=1000, burst=1000)
         made.config = config
         try:
             yield server, made
@@ -109,7 +96,7 @@ async def test_a_create_that_is_not_answered_in_time_is_not_sent_again(clock):
 
 
 async def test_each_wait_before_the_same_request_is_longer_than_the_last():
-    clock = Jumping()
+    clock = JumpingClock()
     async with serving(*[answer(429)] * ATTEMPTS, clock=clock) as (_, made):
         with pytest.raises(errors.TooManyRequests):
             await made.request("GET", "/x", what="get")
