@@ -30,7 +30,7 @@ from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
 from instaslice.kube.core import NODES, PODS, Node, Pod
-from instaslice.kube.errors import Forbidden, Invalid, NotFound
+from instaslice.kube.errors import NotFound, Refused
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
@@ -204,12 +204,16 @@ class Controller:
             fresh = await self._client.patch(
                 PODS, key_of(pod), patches.ungate(pod, promise.node, promise.uuids), manager=MANAGER
             )
-        except NotFound:
-            return None  # the watch will say so
-        except (Invalid, Forbidden) as error:
-            fresh = await self._client.get(PODS, key_of(pod))
+        except (Refused, NotFound) as error:
+            # Also a 404 may be the word of a webhook, which denies with any code.
+            try:
+                fresh = await self._client.get(PODS, key_of(pod))
+            except NotFound:
+                return None  # the watch will say so
             if fresh.metadata.uid == uid and gated(fresh):
                 if self._clock.monotonic() < promise.since + self.dispatcher.limits.bind:
+                    promise.ungate_refused = error.message
+                    self.tell(uid)
                     raise
                 # Somebody's policy, say. Its slices are others' by now.
                 self.fail(uid, f"the API server does not let it go ({error.message})")

@@ -46,7 +46,8 @@ class Teller:
     def tell(self, uid: str) -> None:
         """Have it said soon."""
         promise = self._dispatcher.ledger.promises.get(uid)
-        (self._well if promise is not None and promise.created else self._why).add(uid)
+        well = promise is not None and promise.created and not promise.ungate_refused
+        (self._well if well else self._why).add(uid)
 
     def event(self, pod: Pod, said: Words) -> None:
         self._recorder.record(Said(reference(PODS, pod), said.warning, said.kind, "Slice", said.message))

@@ -37,6 +37,9 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         return _without(dispatcher, pod)
     if gated(pod):
         where = f"{_listed(dispatcher, promise)} on node {promise.node}"
+        if promise.created and promise.ungate_refused:
+            told = f"{where}: made, but the gate stays, as the API server refuses its removal: {promise.ungate_refused}"
+            return Words(False, "UngateRefused", told, warning=True)
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
     return _running(dispatcher, promise)
