@@ -366,9 +366,10 @@ class Dispatcher:
             self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
 
     def _homeless_overdue(self, uid: str, _: float) -> None:
-        """Pinned to a node whose Instaslice object went away: it can run nowhere else."""
+        """Sent to a node whose Instaslice object went away: it can run nowhere else."""
         if uid in self._homeless and not self.pods[uid].spec.node_name:
-            self._orders.fail(uid, f"its slices on node {pinned(self.pods[uid])} are gone")
+            node = pinned(self.pods[uid])
+            self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)

@@ -241,7 +241,7 @@ class World:
     def let_go(self, uid, node, *uuids):
         """The gate goes, as a patch of the controller says it."""
         pod = self.pods[uid]
-        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids)}
+        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids), names.NODE: node}
         meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
         self.pinned[uid] = node
         term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
