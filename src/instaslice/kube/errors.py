@@ -13,6 +13,7 @@
     ├── TooManyRequests         429  retry_after says when
     ├── ServerError             5xx
     ├── Unreachable             no answer at all: refused, reset, timed out
+    ├── Unreadable              an answer, or one object in it, that is not what we take it for
     ├── LeaseLost               somebody else may be the leader now
     ├── KubeconfigError         the file that says where the server is
     └── BadQuantity             a text that is no amount of a resource
@@ -87,6 +88,11 @@ class ServerError(KubeError):
 
 class Unreachable(KubeError):
     """The request may or may not have been carried out."""
+
+
+class Unreadable(KubeError):
+    """An object that does not have the form of its kind: of a newer version, or edited past its schema. What was asked
+    for has been done."""
 
 
 class LeaseLost(KubeError):
