@@ -13,6 +13,7 @@ from functools import partial
 from instaslice.api import names
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.words import Words, words
+from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import PODS, Pod
@@ -61,6 +62,15 @@ class Teller:
     async def _tell(self, pause: float, uid: str) -> None:
         if self._busy():
             await self._clock.sleep(pause)
+        try:
+            await self._say(uid)
+        except InstasliceError:
+            raise
+        except Exception as error:
+            # Not told of itself, or it would be told of for ever.
+            self._dispatcher.quarantine.failed(f"telling pod {uid} of its state", error)
+
+    async def _say(self, uid: str) -> None:
         said, pod = words(self._dispatcher, uid), self._dispatcher.pods.get(uid)
         if said is None or pod is None:
             return
