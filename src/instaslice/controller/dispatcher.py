@@ -314,6 +314,8 @@ class Dispatcher:
                 if pod is not None and not pod.ended:
                     self._orders.tell(uid)
         elif promise is not None and _may_use(pod, promise):
+            # An object that comes back brings promises for pods that have waited since.
+            self.line.leave(uid)
             self._advance(pod, promise)
         elif gated(pod):
             if not held_by_others(pod):
