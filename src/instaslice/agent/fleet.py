@@ -232,6 +232,8 @@ class Fleet:
         if silence:
             # Their pods would be let go, and the kubelet would refuse them.
             status = report.not_yet(thing.status, status)
+        if self._seating is not None:
+            status = report.with_holders(status, self._seating.holder)
         ops = report.patch(played.written, status)
         if not ops:
             return None

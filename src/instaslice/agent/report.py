@@ -1,8 +1,10 @@
 """The part of a status that has changed, as a patch: geometries are large and static, slices small and busy."""
 
+from collections.abc import Callable
+
 import msgspec
 
-from instaslice.api.instaslice import SliceState, Status
+from instaslice.api.instaslice import PreparedSlice, SliceState, Status
 from instaslice.kube.client import JsonOp
 
 _FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Status))
@@ -49,6 +51,15 @@ def not_yet(before: Status, now: Status) -> Status:
         for each in now.slices
     )
     return msgspec.structs.replace(now, slices=slices)
+
+
+def with_holders(status: Status, holder: Callable[[PreparedSlice], str]) -> Status:
+    """The same, with the pod that holds each slice which no allocation names."""
+    slices = tuple(
+        msgspec.structs.replace(each, holder=holder(each)) if each.state is SliceState.FOREIGN else each
+        for each in status.slices
+    )
+    return msgspec.structs.replace(status, slices=slices)
 
 
 def _without(path: str) -> JsonOp:

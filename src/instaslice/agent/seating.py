@@ -119,6 +119,13 @@ class Seating:
             f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
         )
 
+    def holder(self, foreign: PreparedSlice) -> str:
+        """The uid of the pod that holds a slice which no allocation names: the slice was put behind a seat for it, and
+        the kubelet said last that the seat is held. Empty where there is no such pod."""
+        place = foreign.gpu, foreign.profile, foreign.start
+        holds = (hold for each, hold in self._book.seats.items() if each in self._held and hold is not None)
+        return next((hold.pod for hold in holds if (hold.gpu, hold.profile, hold.start) == place), "")
+
     # What the kubelet asks ------------------------------------------------------------------------------------------
 
     def allocate(self, asked: Sequence[Seat]) -> list[str]:
@@ -185,7 +192,10 @@ class Seating:
             return bool(self._book.opened())
         now = self._clock.monotonic()
         self._remember(holders, now)
-        self._held = set(holders)
+        before, self._held = self._held, set(holders)
+        if before != self._held and any(hold not in self._made for hold in self._book.seats.values() if hold):
+            # The status says who holds what no allocation names.
+            self._listened()
         # Handed out again while we asked: the answer may name the holder before.
         fresh = {each for each, count in self._rounds.items() if rounds.get(each, 0) != count}
         known = {each: who for each, who in holders.items() if each not in fresh}

@@ -9,18 +9,20 @@ from collections.abc import Callable
 from functools import partial
 from math import ceil
 from random import Random
+from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice, PodRef, State
 from instaslice.controller import admission
 from instaslice.controller.agenda import Agenda
 from instaslice.controller.asks import Ask, Asks
-from instaslice.controller.ledger import Book, Ledger
+from instaslice.controller.ledger import Book, Ledger, News
 from instaslice.controller.line import Line
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.patches import pinned
 from instaslice.controller.patience import Patience
 from instaslice.controller.promises import Promise
+from instaslice.controller.quarantine import Kind, Quarantine
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import gated, held_by_others, unbound
@@ -29,9 +31,11 @@ from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal,
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
-ILL = ("GpuUnhealthy", "SliceLost")
+ILL = ("GpuUnhealthy", "SliceLost", "SetAside")
 """What a running pod was told and is to be told the end of."""
 LOOK_AGAIN, SHORTEST_LOOK = 10.0, 0.1
 """Seconds between two thoughts about for whom to keep room."""
@@ -43,11 +47,12 @@ SLOW = 5.0
 
 class Dispatcher:
     def __init__(self, orders: Orders, policy: Policy, clock: Callable[[], float], rng: Random, limits: Limits) -> None:
-        self.ledger = Ledger(policy)
+        self.ledger = Ledger(policy, self._ready)
         self.line = Line()
         index = self.ledger.fleet.index
         self.rooms = Rooms(index.changes())
-        self.agenda = Agenda()
+        self.quarantine = Quarantine()
+        self.agenda = Agenda(partial(self.quarantine.failed, "what is to be done after a deadline"))
         self.limits = limits
         self.patience = Patience(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
@@ -85,49 +90,101 @@ class Dispatcher:
     # What is there --------------------------------------------------------------------------------------------------
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
+        name = NodeName(_changed(old, new).metadata.name)
+        self.quarantine.release(Kind.NODE, name)
+        try:
+            self._reconcile_node(name, new)
+        except Exception as error:
+            self.set_aside(Kind.NODE, name, error)
         if new is None:
-            assert old is not None, "a change has two sides"
-            self._node_gone(NodeName(old.metadata.name))
+            self.quarantine.release(Kind.NODE, name)
+
+    def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        name = NodeName(_changed(old, new).metadata.name)
+        self.quarantine.release(Kind.INSTASLICE, name)
+        try:
+            self._reconcile_instaslice(name, old, new)
+        except Exception as error:
+            self.set_aside(Kind.INSTASLICE, name, error)
+        if new is None:
+            self.quarantine.release(Kind.INSTASLICE, name)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Any pod of the cluster: all take CPU and memory."""
+        uid = _changed(old, new).metadata.uid
+        self.quarantine.release(Kind.POD, uid)
+        try:
+            self._reconcile_pod(uid, old, new)
+        except Exception as error:
+            if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations):
+                self.pods[uid] = new
+            self.set_aside(Kind.POD, uid, error)
+        if new is None:
+            self.quarantine.release(Kind.POD, uid)
+
+    def set_aside(self, kind: Kind, key: str, error: Exception) -> None:
+        """Leave an object alone until it changes, which could not be handled or cannot be read. Nobody is sent to such
+        a node, and such a pod does not wait any more; but what was promised stays promised."""
+        why = self.quarantine.add(kind, key, error)
+        match kind:
+            case Kind.POD:
+                self.line.leave(key)
+                self._homeless.discard(key)
+                self._orders.tell(key)
+            case Kind.NODE:
+                self.nodes.pop(NodeName(key), None)
+                self.rooms.remove_node(key)
+                self._admission_changes.add(NodeName(key))
+            case Kind.INSTASLICE:
+                self.ledger.set_aside(NodeName(key), f"its Instaslice object is set aside ({why})")
+
+    def _reconcile_node(self, name: NodeName, new: Node | None) -> None:
+        if new is None:
+            self._node_gone(name)
             return
-        name = NodeName(new.metadata.name)
-        self.nodes[name] = new
+        old = self.nodes.get(name)
         changed = self.rooms.set_node(new)
+        self.nodes[name] = new
         if old is None or admission.facts(old) != admission.facts(new):
             self._admission_changes.add(name)
             changed = True
         if new.ready:
             self._given_up.discard(name)
-        if not new.ready and (old is None or old.ready):
-            self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
+        if old is None or old.ready != new.ready:
+            self._take_news(self.ledger.reconsider())
+            if not new.ready:
+                self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
         if changed:
             self._room_came()
 
-    def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+    def _reconcile_instaslice(self, name: NodeName, old: Instaslice | None, new: Instaslice | None) -> None:
         if new is None:
-            assert old is not None, "a change has two sides"
-            for uid in self.ledger.forget(NodeName(old.metadata.name)):
-                self._look(uid)
+            self._take_news(self.ledger.forget(name))
             return
-        name = NodeName(new.metadata.name)
         news = self.ledger.report(new, self._clock())
         if old is None or old.status != new.status:
             self._heard(self.ledger.books[name])
+        if news.pods or news.aside:
+            news.nodes.add(name)
+        self._take_news(news)
+        for uid in [each for each in self._homeless if pinned(self.pods[each]) == name]:
+            self._look(uid)
+
+    def _take_news(self, news: News) -> None:
         for place in news.aside:
             self._set_aside(place)
         for uid in news.pods:
             self._look(uid)
-        for uid in [each for each in self._homeless if pinned(self.pods[each]) == name]:
-            self._look(uid)
-        if news.pods or news.aside:
+        for name in news.nodes:
             self._orders.write(name, soon=False)
         if news.freed:
             self._room_came()
 
-    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Any pod of the cluster: all take CPU and memory."""
-        pod = new or old
-        assert pod is not None, "a change has two sides"
-        uid = pod.metadata.uid
+    def _ready(self, name: NodeName) -> bool:
+        node = self.nodes.get(name)
+        return node is not None and node.ready
+
+    def _reconcile_pod(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         if new is None or new.ended:
             self._discharge(uid)
         elif (
@@ -181,7 +238,7 @@ class Dispatcher:
         until = now + STEP_SECONDS
         self.agenda.run(now)
         self._keep_room(now, until)
-        self._pass_complete = self.line.serve(self._place, lambda: self._clock() >= until)
+        self._pass_complete = self.line.serve(self._served, lambda: self._clock() >= until)
         for uid in [each for each in self._new if each not in self.line or self.line.was_refused(each)]:
             self._new.discard(uid)
             if uid in self.line:
@@ -209,6 +266,14 @@ class Dispatcher:
         if found is None:
             found = self._asks[pod.metadata.uid] = self._new_asks.of(pod)
         return found
+
+    def _served(self, uid: str) -> bool:
+        """Whether the pod waits no longer: it is placed, or set aside."""
+        try:
+            return self._place(uid)
+        except Exception as error:
+            self.set_aside(Kind.POD, uid, error)
+            return True
 
     def _place(self, uid: str) -> bool:
         ask = self._asks[uid]
@@ -267,8 +332,14 @@ class Dispatcher:
 
     def _look(self, uid: str) -> None:
         """Do what the state of a pod asks for. Safe to repeat."""
-        if not self._complete:
+        if not self._complete or self.quarantine.why(Kind.POD, uid):
             return
+        try:
+            self._do(uid)
+        except Exception as error:
+            self.set_aside(Kind.POD, uid, error)
+
+    def _do(self, uid: str) -> None:
         pod = self.pods.get(uid)
         if uid in self.ledger.rivals:
             for other in self.ledger.keep(uid, _told(pod)):
@@ -283,13 +354,15 @@ class Dispatcher:
                 if pod is not None and not pod.ended:
                     self._orders.tell(uid)
         elif promise is not None and _may_use(pod, promise):
+            # An object that comes back brings promises for pods that have waited since.
+            self.line.leave(uid)
             self._advance(pod, promise)
         elif gated(pod):
             if not held_by_others(pod):
                 self._queue(pod)
         elif promise is not None:
             self._take_back(promise, f"the pod was let go to node {pinned(pod)} before")
-            self._look(uid)
+            self._do(uid)
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
             self._homeless.add(uid)
             self._orders.tell(uid)
@@ -362,7 +435,7 @@ class Dispatcher:
         self._orders.write(promise.node, soon=True)
 
     def _restored(self, pod: Pod) -> bool:
-        meta, node = pod.metadata, NodeName(pinned(pod))
+        meta, node = pod.metadata, NodeName(pod.spec.node_name)
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
         ask, now = self.ask(pod), self._clock()
         if not self.ledger.restore(
@@ -405,9 +478,10 @@ class Dispatcher:
             self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
 
     def _homeless_overdue(self, uid: str, _: float) -> None:
-        """Pinned to a node whose Instaslice object went away: it can run nowhere else."""
+        """Sent to a node whose Instaslice object went away: it can run nowhere else."""
         if uid in self._homeless and not self.pods[uid].spec.node_name:
-            self._orders.fail(uid, f"its slices on node {pinned(self.pods[uid])} are gone")
+            node = pinned(self.pods[uid])
+            self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)
@@ -422,6 +496,7 @@ class Dispatcher:
         self.rooms.remove_node(name)
         self._admission_changes.add(name)
         self._leave_node(name, f"node {name} is gone")
+        self._take_news(self.ledger.reconsider())
 
     def _leave_node(self, name: NodeName, words: str) -> None:
         """Nothing will come of what was promised there. Pods that did not start yet are placed anew, those that can
@@ -430,14 +505,20 @@ class Dispatcher:
             pod = self.pods.get(promise.uid)
             if pod is None:
                 continue
-            if gated(pod):
-                self._take_back(promise, words)
-                self._queue(pod)
-            elif not pod.spec.node_name:
-                self._orders.fail(promise.uid, words)
-            elif pod.metadata.deletion_timestamp is not None or name not in self.nodes:
-                self._take_back(promise, words)
-            self._orders.tell(promise.uid)
+            try:
+                self._leave(pod, promise, words)
+            except Exception as error:
+                self.set_aside(Kind.POD, promise.uid, error)
+
+    def _leave(self, pod: Pod, promise: Promise, words: str) -> None:
+        if gated(pod):
+            self._take_back(promise, words)
+            self._queue(pod)
+        elif not pod.spec.node_name:
+            self._orders.fail(promise.uid, words)
+        elif pod.metadata.deletion_timestamp is not None or promise.node not in self.nodes:
+            self._take_back(promise, words)
+        self._orders.tell(promise.uid)
 
     def _set_aside(self, place: Grant) -> None:
         """A place that failed is tried again later and later; at once when its agent says that the GPU is well."""
@@ -496,6 +577,13 @@ class Dispatcher:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
         return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+
+
+def _changed(old: T | None, new: T | None) -> T:
+    """The object that a change is of."""
+    thing = new or old
+    assert thing is not None, "a change has two sides"
+    return thing
 
 
 def _may_use(pod: Pod, promise: Promise) -> bool:

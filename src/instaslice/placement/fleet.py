@@ -159,7 +159,7 @@ class Fleet:
         if isinstance(pool, SharedPool):
             return self.is_open(number) and pool.free(number) > 0
         state = self.state_of[number]
-        return state >= 0 and max(pool.states.after[state]) >= 0
+        return state >= 0 and max(pool.states.after[state], default=-1) >= 0
 
     def alone(self, node: Node) -> "Fleet":
         """A copy of one node with its open GPUs, to try something on."""

@@ -122,6 +122,36 @@ async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holde
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
 
 
+async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_the_kubelet_says_so(kubelet, serve):
+    """The object of the node was deleted, say: the controller gives the slice back to this pod and to no other."""
+    told = []
+    seating = await serve(A, B, listened=lambda: told.append(1))
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
+    settle(seating)
+    assert [seating.holder(foreign(each)) for each in (A, B)] == ["uid-a", ""]
+    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+    assert unasked.holder(foreign(A)) == "", "the book alone does not say whether the pod still runs"
+    seating = await serve(listened=lambda: told.append(1))
+    await until(lambda: seating.holder(foreign(A)) == "uid-a")
+    assert told, "its status has to say so"
+    kubelet.held.clear()
+    settle(seating, B)
+    await until(lambda: seating.holder(foreign(A)) == "")
+
+
+def foreign(told):
+    """The slice of a promise, as it is reported when the promise is gone."""
+    return PreparedSlice(
+        id=f"MIG-{told.start}",
+        gpu=told.gpu,
+        profile=told.profile,
+        start=told.start,
+        size=told.size,
+        state=SliceState.FOREIGN,
+    )
+
+
 async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
     news, streams = [], []
     seating = await serve(A, listened=lambda: news.append(seating.heard))

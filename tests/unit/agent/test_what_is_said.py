@@ -95,6 +95,17 @@ def test_a_slice_is_said_to_be_made_once_the_kubelet_listens_unless_it_was_said_
     }
 
 
+def test_who_holds_a_slice_is_said_of_those_that_no_allocation_names_alone():
+    bench = Bench()
+    bench.write(bench.wants("a-0"), bench.wants("b-0", "1g.5gb", 1))
+    bench.work()
+    mine, other = bench.written.slices
+    other = msgspec.structs.replace(other, id="MIG-1", state=SliceState.FOREIGN)
+    status = msgspec.structs.replace(bench.written, slices=(mine, other))
+    said = report.with_holders(status, lambda each: f"holder of {each.id}")
+    assert [each.holder for each in said.slices] == [None, "holder of MIG-1"]
+
+
 def test_a_status_is_the_same_when_it_comes_back():
     bench = Bench(gpus=2)
     bench.write(bench.wants("a-0", "3g.20gb", 4))

@@ -252,7 +252,7 @@ class World:
     def let_go(self, uid, node, *uuids):
         """The gate goes, as a patch of the controller says it."""
         pod = self.pods[uid]
-        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids)}
+        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids), names.NODE: node}
         meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
         self.pinned[uid] = node
         term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
@@ -322,6 +322,7 @@ class World:
     # What always holds ----------------------------------------------------------------------------------------------
 
     def check(self):
+        assert not self.dispatcher.quarantine.failures, "something could not be handled: see the log"
         for name, thing in self.instaslices.items():
             models_of = {model.name: model.model() for model in thing.status.models}
             for gpu in thing.status.gpus:
