@@ -18,6 +18,7 @@ from instaslice.agent.machines import Control, Machines
 from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.seating import NodeGpu, Seating
+from instaslice.agent.usage import in_use
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
 from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, gathering
@@ -198,6 +199,7 @@ class Fleet:
             spawn=self._spawn,
             changed=changed,
             failed=partial(self._failed, regarding),
+            in_use=partial(in_use, self._client, self._seating, name),
         )
         agent = NodeAgent(around, thing.status)
         played = self._played[name] = Played(

@@ -119,6 +119,15 @@ class Seating:
             f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
         )
 
+    async def holders(self, slices: Sequence[Slice]) -> dict[Slice, str]:
+        """Those of the slices that containers hold by the kubelet's word, promised or not, and who. Raises
+        InstasliceError where the kubelet does not answer."""
+        try:
+            told = await holdings.listed(self._places.pods)
+        except grpc.aio.AioRpcError as error:
+            raise InstasliceError(f"no kubelet answers at {self._places.pods}: {error.details()}") from None
+        return self._book.behind(slices, told)
+
     # What the kubelet asks ------------------------------------------------------------------------------------------
 
     def allocate(self, asked: Sequence[Seat]) -> list[str]:
@@ -226,10 +235,9 @@ class Seating:
     def _explain(self, unpromised: Mapping[Seat, Sequence[Holder]], now: float) -> None:
         for each, (holder, *_) in unpromised.items():
             if now - self._opened.setdefault(each, now) >= UNPROMISED_SECONDS:
-                who = f"pod {holder.namespace}/{holder.pod}" if holder.pod else f"the pod with uid {holder.uid}"
                 self._warn_once(
                     {each},
-                    f"container {holder.container} of {who} asks for a slice {profile_of(each)} that it was not "
+                    f"{holder} asks for a slice {profile_of(each)} that it was not "
                     "promised, and will not start: create the pod again, through InstaSlice's webhook",
                 )
 

@@ -17,9 +17,11 @@ from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import services
 from instaslice.agent.seating import NodeGpu, Seating
+from instaslice.agent.seats import Hold
 from instaslice.agent.wiring import Emulated
 from instaslice.api.instaslice import PreparedSlice, SliceState, State
 from instaslice.drivers.lanes import Lanes
+from instaslice.errors import InstasliceError
 
 WELL = [NodeGpu("GPU-0", A100, "")]
 
@@ -157,6 +159,22 @@ async def test_an_agent_that_was_killed_finds_everybody_where_they_were(kubelet,
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
     await kubelet.admit("a", "1g.5gb-4")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-4": "MIG-0"})
+
+
+async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promised(kubelet, serve):
+    seating = await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet))
+    mine, other = (seating._made[Hold.of(each)][1] for each in (A, B))
+    settle(seating)
+    for _ in range(2):
+        assert await seating.holders([mine, other]) == {mine: "container main of pod team/a"}
+        seating = await serve()  # an agent that was started again finds it in its book
+    kubelet.held.clear()
+    assert await seating.holders([mine, other]) == {}
+    await kubelet.stop()
+    with pytest.raises(InstasliceError, match=r"no kubelet answers at .*/pod-resources/kubelet\.sock"):
+        await seating.holders([mine])
 
 
 async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet, serve):
