@@ -231,9 +231,6 @@ class Fleet:
         """Write what has changed; the seconds to wait where that can wait."""
         silence = self._seating.silence if self._seating is not None else ""
         status = played.agent.status(capacity(node), silence)
-        if silence:
-            # Their pods would be let go, and the kubelet would refuse them.
-            status = report.not_yet(thing.status, status)
         ops = report.patch(played.written, status)
         if not ops:
             return None

@@ -39,17 +39,5 @@ def under_way(status: Status) -> bool:
     return any(each.state in _UNDER_WAY for each in status.slices)
 
 
-def not_yet(before: Status, now: Status) -> Status:
-    """The same, with slices that were not said to be made before still being made."""
-    told = {each.id for each in before.slices if each.state is SliceState.CREATED}
-    slices = tuple(
-        msgspec.structs.replace(each, state=SliceState.CREATING, mig_uuid=None, gi=None, ci=None)
-        if each.state is SliceState.CREATED and each.id not in told
-        else each
-        for each in now.slices
-    )
-    return msgspec.structs.replace(now, slices=slices)
-
-
 def _without(path: str) -> JsonOp:
     return JsonOp(op="remove", path=f"/status/{path}")

@@ -37,6 +37,9 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         return _without(dispatcher, pod)
     if gated(pod):
         where = f"{_listed(dispatcher, promise)} on node {promise.node}"
+        unready = dispatcher.ledger.books[promise.node].unready
+        if promise.created and unready:
+            return Words(False, "NodeNotServing", f"{where}: made, but no pod can start there now: {unready}")
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
     return _running(dispatcher, promise)

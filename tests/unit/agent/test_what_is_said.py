@@ -81,20 +81,6 @@ def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
         assert report.under_way(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
 
 
-def test_a_slice_is_said_to_be_made_once_the_kubelet_listens_unless_it_was_said_before():
-    bench = Bench()
-    bench.write(bench.wants("a-0"))
-    bench.work()
-    before = bench.written
-    bench.write(bench.wants("a-0"), bench.wants("b-0", "1g.5gb", 1))
-    bench.work()
-    held = report.not_yet(before, bench.written)
-    assert {each.id: (each.state, each.mig_uuid is None) for each in held.slices} == {
-        "a-0": (SliceState.CREATED, False),
-        "b-0": (SliceState.CREATING, True),
-    }
-
-
 def test_a_status_is_the_same_when_it_comes_back():
     bench = Bench(gpus=2)
     bench.write(bench.wants("a-0", "3g.20gb", 4))
