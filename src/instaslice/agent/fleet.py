@@ -253,10 +253,13 @@ class Fleet:
 
     async def _patch(self, thing: Instaslice, ops: list[JsonOp]) -> None:
         key = Key("", thing.metadata.name)
+        # Of another object of that name, made since, it would not be true. It is refused, and tried again by when the
+        # watch has told of that object.
+        same = JsonOp(op="test", path="/metadata/uid", value=thing.metadata.uid)
         # One that is gone is no failure: the watch will say so.
         with suppress(NotFound):
             async with self._writing:
-                await self._client.patch(INSTASLICES, key, ops, manager=MANAGER, subresource="status")
+                await self._client.patch(INSTASLICES, key, [same, *ops], manager=MANAGER, subresource="status")
 
     def _seat(self, played: Played, thing: Instaslice) -> None:
         if self._seating is not None:
@@ -271,6 +274,7 @@ class Fleet:
             return
         change = correction(node.status, played.advertised)
         if change:
+            change["metadata"] = {"uid": node.metadata.uid}  # refused where it is another by now
             with suppress(NotFound):
                 await self._client.merge(
                     NODES, Key("", node.metadata.name), change, manager=MANAGER, subresource="status"
@@ -288,8 +292,9 @@ class Fleet:
         # Written out, because a struct would leave an empty spec away, which the controller replaces by a patch.
         new = {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": {"allocations": []}}
         with suppress(AlreadyExists):
-            await self._client.create(INSTASLICES, new)
-            await self._client.patch(INSTASLICES, Key("", meta.name), [UNTRACKED], manager=MANAGER)
+            made = await self._client.create(INSTASLICES, new)
+            same = JsonOp(op="test", path="/metadata/uid", value=made.metadata.uid)
+            await self._client.patch(INSTASLICES, Key("", meta.name), [same, UNTRACKED], manager=MANAGER)
 
     async def _refuse(self, node: Node, thing: Instaslice, error: InstasliceError) -> float | None:
         """Say on the object why its node cannot be played; a changed label brings it back here."""

@@ -1,4 +1,4 @@
-"""Pods whose slices are made on a node where no pod can start: they keep their gate until it serves, or go elsewhere."""
+"""Pods whose slices are made where no pod can start now: they keep their gate until that node serves, or move."""
 
 from datetime import UTC, datetime
 
