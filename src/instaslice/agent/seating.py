@@ -67,6 +67,8 @@ class Seating:
         self._folder = cdi.Folder(places.cdi)
         self._book = SeatBook(_read(places))
         self._made: dict[Hold, tuple[Allocation, Slice]] = {}
+        self._unnamed: set[tuple[str, str, int]] = set()
+        """GPU, profile and start of slices that no allocation names."""
         self._gpus: tuple[NodeGpu, ...] = ()
         self._plugins: dict[str, Plugin] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -86,18 +88,20 @@ class Seating:
     def settle(
         self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], gpus: Sequence[NodeGpu]
     ) -> None:
-        """What is promised, what is there and which GPUs are well. What is no longer promised loses its file at once:
-        call it before a slice is destroyed, too."""
+        """What is promised, what is there and which GPUs are well. What is taken back loses its file at once: call it
+        before a slice is destroyed, too. Where allocations are lost while their slices are there, as with the object of
+        the node, files stay: containers may have to be started again."""
         there = {each.id: each for each in slices}
         made = {}
         for told in allocations:
             held = _slice(there.get(told.id))
             if told.state in WANTED and held is not None:
                 made[Hold.of(told)] = (told, held)
-        if (made, tuple(gpus)) == (self._made, self._gpus):
+        unnamed = {(each.gpu, each.profile, each.start) for each in slices if each.state is SliceState.FOREIGN}
+        if (made, unnamed, tuple(gpus)) == (self._made, self._unnamed, self._gpus):
             return
-        self._made, self._gpus = made, tuple(gpus)
-        for each in self._folder.seats():
+        self._made, self._unnamed, self._gpus = made, unnamed, tuple(gpus)
+        for each in self._folder.seats() - self._bereft():
             hold = self._book.seats.get(each)
             if hold is None or hold not in made:
                 self._folder.remove(each)
@@ -257,9 +261,14 @@ class Seating:
                 edits = self._described(held)
                 if edits is not None:
                     files[each] = self._file(each, told, edits)
-        self._folder.become(files)
+        self._folder.become(files, keep=self._bereft())
         there = {held for _, held in self._made.values()}
         self._edits = {held: edits for held, edits in self._edits.items() if held in there}
+
+    def _bereft(self) -> set[Seat]:
+        """Seats that are bound to a slice that is there and that no allocation names."""
+        holds = self._book.seats.items()
+        return {each for each, hold in holds if hold and (hold.gpu, hold.profile, hold.start) in self._unnamed}
 
     def _described(self, held: Slice) -> Edits | None:
         """What its container needs; None until a driver that takes its time has said it."""

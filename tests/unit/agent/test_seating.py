@@ -49,13 +49,16 @@ async def serve(kubelet):
     """Starts an agent's side and, called again, kills it and starts it anew."""
     tasks = []
 
-    async def start(*allocations, gpus=WELL, listened=lambda: None):
+    async def start(*allocations, gpus=WELL, listened=lambda: None, before=None):
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
         seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
-        settle(seating, *allocations, gpus=gpus)
+        if before is None:
+            settle(seating, *allocations, gpus=gpus)
+        else:
+            before(seating)
         tasks.append(asyncio.create_task(seating.run(lambda _note: None, listened)))
         await until(lambda: len(kubelet.registered) == 8)
         return seating
@@ -67,7 +70,11 @@ async def serve(kubelet):
 
 
 def settle(seating, *allocations, gpus=WELL):
-    made = [
+    seating.settle(allocations, made(*allocations), gpus)
+
+
+def made(*allocations):
+    return [
         PreparedSlice(
             id=told.id,
             gpu=told.gpu,
@@ -81,7 +88,6 @@ def settle(seating, *allocations, gpus=WELL):
         )
         for told in allocations
     ]
-    seating.settle(allocations, made, gpus)
 
 
 def given(kubelet):
@@ -159,6 +165,25 @@ async def test_an_agent_that_was_killed_finds_everybody_where_they_were(kubelet,
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
     await kubelet.admit("a", "1g.5gb-4")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-4": "MIG-0"})
+
+
+async def test_a_container_can_be_started_again_while_no_allocation_names_its_slice(kubelet, serve):
+    seating = await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await kubelet.admit("b", "1g.5gb-1")
+    both = {"1g.5gb-0": "MIG-0", "1g.5gb-1": "MIG-1"}
+    await until(lambda: given(kubelet) == both)
+    unnamed = [msgspec.structs.replace(each, id=each.mig_uuid, state=SliceState.FOREIGN) for each in made(A, B)]
+    seating.settle((), unnamed, WELL)
+    assert given(kubelet) == both, "the object of the node was lost"
+    seating = await serve(before=lambda fresh: fresh.settle((), unnamed, WELL))
+    assert given(kubelet) == both, "and the agent was killed"
+    seating.settle((), unnamed[:1], WELL)
+    assert given(kubelet) == {"1g.5gb-0": "MIG-0"}, "one was destroyed"
+    again = msgspec.structs.replace(A, id="again")
+    seating.settle([again], made(again), WELL)
+    seating.settle([msgspec.structs.replace(again, state=State.DELETING)], made(again), WELL)
+    assert given(kubelet) == {}, "the other was promised again, and is taken back"
 
 
 async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promised(kubelet, serve):
