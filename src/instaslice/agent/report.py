@@ -24,11 +24,15 @@ def patch(before: Status | None, now: Status) -> list[JsonOp]:
 
 
 def awaited(before: Status | None, now: Status) -> bool:
-    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone."""
+    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone. One
+    of a slice that nobody asked for held its slot to the last."""
     if before is None:
         return True
     told = {each.id: each for each in before.slices}
     if any(told.get(each.id) != each for each in now.slices):
+        return True
+    gone = told.keys() - {each.id for each in now.slices}
+    if any(told[each].state is SliceState.FOREIGN for each in gone):
         return True
     quiet = {"observed_generation": 0, "slices": (), "summary": None}
     return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)

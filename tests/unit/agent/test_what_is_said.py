@@ -71,6 +71,15 @@ def test_nobody_waits_to_hear_which_spec_was_seen_or_that_an_entry_is_gone():
     assert not report.awaited(made, made)
 
 
+def test_somebody_may_wait_for_the_slot_of_a_slice_that_nobody_asked_for():
+    bench = Bench(grace=60)
+    bench.driver.create(bench.gpus[0], "2g.10gb", 2)
+    bench.work()
+    before = bench.written
+    assert before.slices[0].state is SliceState.FOREIGN
+    assert report.awaited(before, msgspec.structs.replace(before, slices=()))
+
+
 def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
     bench = Bench()
     bench.write(bench.wants("a-0"))
