@@ -263,9 +263,10 @@ class Fleet:
 
     def _seat(self, played: Played, thing: Instaslice) -> None:
         if self._seating is not None:
-            agent = played.agent
+            agent, unread = played.agent, played.agent.unread
             gpus = [
-                NodeGpu(uuid, model, ill) for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
+                NodeGpu(uuid, model, ill, uuid not in unread)
+                for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
             ]
             self._seating.settle(thing.spec.allocations, agent.slices, gpus)
 

@@ -46,11 +46,13 @@ GLANCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class NodeGpu:
-    """A GPU of the node, and why it is not well; empty when it is."""
+    """A GPU of the node, and why it is not well; empty when it is. Of one that was not `read` it is not known which
+    slices are there."""
 
     uuid: str
     model: Model
     ill: str
+    read: bool = True
 
 
 class Seating:
@@ -67,6 +69,8 @@ class Seating:
         self._folder = cdi.Folder(places.cdi)
         self._book = SeatBook(_read(places))
         self._made: dict[Hold, tuple[Allocation, Slice]] = {}
+        self._named: set[Hold] = set()
+        """By allocations, also those that end."""
         self._unnamed: set[tuple[str, str, int]] = set()
         """GPU, profile and start of slices that no allocation names."""
         self._gpus: tuple[NodeGpu, ...] = ()
@@ -97,10 +101,12 @@ class Seating:
             held = _slice(there.get(told.id))
             if told.state in WANTED and held is not None:
                 made[Hold.of(told)] = (told, held)
+        named = set(map(Hold.of, allocations))
         unnamed = {(each.gpu, each.profile, each.start) for each in slices if each.state is SliceState.FOREIGN}
-        if (made, unnamed, tuple(gpus)) == (self._made, self._unnamed, self._gpus):
+        now = made, named, unnamed, tuple(gpus)
+        if now == (self._made, self._named, self._unnamed, self._gpus):
             return
-        self._made, self._unnamed, self._gpus = made, unnamed, tuple(gpus)
+        self._made, self._named, self._unnamed, self._gpus = now
         for each in self._folder.seats() - self._bereft():
             hold = self._book.seats.get(each)
             if hold is None or hold not in made:
@@ -266,9 +272,14 @@ class Seating:
         self._edits = {held: edits for held, edits in self._edits.items() if held in there}
 
     def _bereft(self) -> set[Seat]:
-        """Seats that are bound to a slice that is there and that no allocation names."""
-        holds = self._book.seats.items()
-        return {each for each, hold in holds if hold and (hold.gpu, hold.profile, hold.start) in self._unnamed}
+        """Seats that are bound to a slice that is there, or may be, and that no allocation names."""
+        unread = {gpu.uuid for gpu in self._gpus if not gpu.read}
+
+        def bereft(hold: Hold) -> bool:
+            may_be = hold.gpu in unread and hold not in self._named
+            return may_be or (hold.gpu, hold.profile, hold.start) in self._unnamed
+
+        return {each for each, hold in self._book.seats.items() if hold is not None and bereft(hold)}
 
     def _described(self, held: Slice) -> Edits | None:
         """What its container needs; None until a driver that takes its time has said it."""

@@ -104,6 +104,8 @@ class GpuWorker:
         self._allocations: tuple[Allocation, ...] = ()
         self._found: tuple[Slice, ...] = ()
         self._stale = True
+        self.read = False
+        """Whether this process has read what is on the GPU."""
         self._ill: Ill | None = None
         self._blind: _Trouble | None = None
         self._troubles: dict[Place, _Trouble] = {}
@@ -271,7 +273,7 @@ class GpuWorker:
     def _did(self, work: Step | _Look, there: tuple[Slice, ...]) -> None:
         match work:
             case _Look():
-                self._stale = False
+                self._stale, self.read = False, True
                 self._blind = None
                 self._found = there
             case Create():

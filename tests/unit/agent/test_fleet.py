@@ -340,28 +340,44 @@ async def test_while_no_kubelet_listens_the_node_says_so_and_its_slices_are_told
         assert not any(kind == "nodes" for kind, *_ in bench.server.written), "the kubelet tells what there is"
 
 
-async def test_a_slice_is_taken_from_its_container_before_it_is_destroyed(places):
-    found = []
+@pytest.fixture
+async def held(places):
+    """A bench of a node with a kubelet, whose pod `a` has a slice, and the device file of that slice."""
     bench = Bench()
-    gpu = bench.rack.driver(
-        Node(metadata=ObjectMeta(name="node", uid="one", labels={names.EMULATED: MODEL}))
-    ).discover()[0]
-    hold = Hold("uid-a", gpu.uuid, "1g.5gb", 0)
+    node = Node(metadata=ObjectMeta(name="node", uid="one", labels={names.EMULATED: MODEL}))
+    (gpu,) = bench.rack.driver(node).discover()
     places.book.parent.mkdir()
-    places.book.write_bytes(msgspec.json.encode({"1g.5gb-0": hold}))
-    bench.seating = seating = Quiet(places, Emulated(), lanes=Lanes(), clock=bench.clock)
+    places.book.write_bytes(msgspec.json.encode({"1g.5gb-0": Hold("uid-a", gpu.uuid, "1g.5gb", 0)}))
+    bench.seating = Quiet(places, Emulated(), lanes=Lanes(), clock=bench.clock)
     async with bench:
         driver = await bench.node()
         bench.promise(wants(driver, "a"))
         await bench.passes(0)
-        seating._put()
+        bench.seating._put()
         (file,) = places.cdi.iterdir()
-        destroy = driver.destroy
-        driver.destroy = lambda doomed: (found.append(file.exists()), destroy(doomed))
-        bench.promise(wants(driver, "a", state="deleting"))
-        await bench.passes(0)
-        assert bench.states() == {"a": "deleted"}
-        assert found == [False]
+        yield bench, driver, file
+
+
+async def test_a_slice_is_taken_from_its_container_before_it_is_destroyed(held):
+    bench, driver, file = held
+    found, destroy = [], driver.destroy
+    driver.destroy = lambda doomed: (found.append(file.exists()), destroy(doomed))
+    bench.promise(wants(driver, "a", state="deleting"))
+    await bench.passes(0)
+    assert bench.states() == {"a": "deleted"}
+    assert found == [False]
+
+
+async def test_a_container_keeps_its_device_file_though_the_object_of_its_node_is_deleted(held):
+    bench, driver, file = held
+    bench.server.take(INSTASLICES, "node")
+    await bench.passes(5)
+    assert list(bench.states().values()) == ["foreign"] and file.exists()
+    bench.seating._put()
+    assert file.exists()
+    driver.destroy(*driver.slices(driver.discover()[0].uuid))
+    await bench.passes(GLANCE_SECONDS + 1)
+    assert bench.states() == {} and not file.exists()
 
 
 async def test_nothing_that_nobody_asked_for_is_destroyed_while_the_kubelet_cannot_be_asked(seating):

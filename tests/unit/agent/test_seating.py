@@ -178,8 +178,13 @@ async def test_a_container_can_be_started_again_while_no_allocation_names_its_sl
     assert given(kubelet) == both, "the object of the node was lost"
     seating = await serve(before=lambda fresh: fresh.settle((), unnamed, WELL))
     assert given(kubelet) == both, "and the agent was killed"
+    unread = [NodeGpu("GPU-0", A100, "", read=False)]
+    seating.settle((), (), unread)
+    assert given(kubelet) == both, "and nobody knows yet what is on the GPU"
+    seating.settle([msgspec.structs.replace(B, state=State.DELETING)], (), unread)
+    assert given(kubelet) == {"1g.5gb-0": "MIG-0"}, "but one is taken back"
     seating.settle((), unnamed[:1], WELL)
-    assert given(kubelet) == {"1g.5gb-0": "MIG-0"}, "one was destroyed"
+    assert given(kubelet) == {"1g.5gb-0": "MIG-0"}
     again = msgspec.structs.replace(A, id="again")
     seating.settle([again], made(again), WELL)
     seating.settle([msgspec.structs.replace(again, state=State.DELETING)], made(again), WELL)
