@@ -385,6 +385,9 @@ class Dispatcher:
                 self._take_back(promise, failed)
                 self._orders.tell(uid)
                 self._queue(pod)
+            elif promise.created and self.ledger.books[promise.node].unready:
+                # Let go, it would be refused there. `_create_overdue` places it elsewhere if this lasts.
+                self._orders.tell(uid)
             elif promise.created:
                 for slot in promise.slots if self._failures else ():
                     self._failures.pop(slot.grant, None)
@@ -454,10 +457,15 @@ class Dispatcher:
 
     def _create_overdue(self, promise: Promise, now: float) -> None:
         pod = self.pods.get(promise.uid)
-        if self.ledger.promises.get(promise.uid) is not promise or promise.created or pod is None or not gated(pod):
+        if self.ledger.promises.get(promise.uid) is not promise or pod is None or not gated(pod):
+            return
+        unready = self.ledger.books[promise.node].unready
+        if promise.created and not unready:
+            # Its gate is about to go, unless the node falls silent before that.
+            self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
             return
         silent = f"the agent of node {promise.node} has not answered for {now - promise.since:.0f} s"
-        words = self.ledger.books[promise.node].unready or silent
+        words = unready or silent
         log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, words)
         for gpu in self.ledger.books[promise.node].gpus:
             self.ledger.close(gpu, promise.node, "silent", words)

@@ -103,10 +103,10 @@ def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
         return Explanation(
             pod=name, stage=Stage.HELD, since=pod.metadata.creation_timestamp, message=message, asks=asks
         )
-    said = words(dispatcher, uid)
+    said, promise = words(dispatcher, uid), dispatcher.ledger.promises.get(uid)
     return Explanation(
         pod=name,
-        stage=Stage.CREATING,
+        stage=Stage.STARTING if promise is not None and promise.created else Stage.CREATING,
         since=_turned(pod),
         message=said.message if said else "is about to be let go",
         asks=asks,

@@ -44,6 +44,9 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         if promise.created and promise.ungate_refused:
             told = f"{where}: made, but the gate stays, as the API server refuses its removal: {promise.ungate_refused}"
             return Words(False, "UngateRefused", told, warning=True)
+        unready = dispatcher.ledger.books[promise.node].unready
+        if promise.created and unready:
+            return Words(False, "NodeNotServing", f"{where}: made, but no pod can start there now: {unready}")
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
     return _running(dispatcher, promise)

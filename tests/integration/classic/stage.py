@@ -9,7 +9,7 @@ import random
 from contextlib import asynccontextmanager
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES
+from instaslice.api.instaslice import INSTASLICES, SliceState
 from instaslice.geometry import models
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
@@ -214,11 +214,12 @@ class Stage:
         return await self.until(f"allocations of {name} {states}", find)
 
     async def free(self):
-        """Return once no pod of the story is promised anything, and nothing is left on the story's nodes."""
+        """Return once no pod of the story is promised anything, and nothing is left on the story's nodes. Entries of
+        slices that are gone are pruned later, when the agent has time: nobody waits for that."""
 
         def find():
-            things = [self.thing(name) for name in self.own]
-            return not self.held() and not any(thing.status.slices for thing in things if thing)
+            told = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
+            return not self.held() and all(each.state is SliceState.DELETED for each in told)
 
         await self.until("slots back", find)
 
