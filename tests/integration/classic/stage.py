@@ -20,8 +20,9 @@ from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
 from instaslice.local.objects import takes_pods
 
-PATIENCE = 60.0
-"""Seconds after which a wait counts as hung. Nothing asserts on how long anything took."""
+PATIENCE = 90.0
+"""Seconds after which a wait counts as hung: longer than the agent keeps a slice that nobody owns, which is 60. Nothing
+asserts on how long anything took."""
 STORY = "local.gpu.das.com/story"
 """Label of the nodes of one story."""
 
