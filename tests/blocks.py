@@ -17,7 +17,7 @@ BLOCKS = {
     "tests/integration": "shared cluster",
 }
 """The first path that a test lies under names its block. Every other file is a block of its own."""
-LONGEST_FIRST = (MACHINE, "classic", "kills", "agent", "shared cluster", "controller")
+LONGEST_FIRST = (MACHINE, "classic", "kills", "controller", "agent", "shared cluster")
 """The files come last, where they fill what is left of the shorter lane."""
 
 
