@@ -26,9 +26,11 @@ up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
 down: setup ## Remove it (ARGS=NAME for another than the default)
 	@$(BIN)/instaslice down $(ARGS)
 
+# Side by side, see tests/blocks.py; 1 where there are less than two cores.
+LANES ?= 2
+
 test: setup programs ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
-	$(BIN)/pytest
-	@scripts/test_other_python
+	$(BIN)/pytest -n $(LANES) --durations=15
 
 unit: setup ## Unit tests only: seconds, no cluster
 	$(BIN)/pytest tests/unit
