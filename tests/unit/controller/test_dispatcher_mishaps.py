@@ -116,7 +116,7 @@ def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatc
     uid = world.add_pod("1g.5gb")
     world.settle()
     world.wait(301)
-    assert world.pods[uid].status.message == ("not bound to node a within 300 s (no scheduler has looked at it since)")
+    assert "not bound to node a within 300 s (no scheduler has looked at it since)" in world.pods[uid].status.message
     assert not world.spec("a").allocations
 
 

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 
 class FakeClock:
-    def __init__(self):
-        self._now = 1000.0
+    def __init__(self, start=1000.0):
+        self._now = start
         self._calls = []
         self._count = 0
 
