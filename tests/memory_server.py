@@ -40,7 +40,7 @@ class Mishap:
     """What happens to the next request that fits."""
 
     call: Call
-    error: Exception | None = None
+    error: Exception | int | None = None
     carried_out: bool = False
     before: Callable[[], object] | None = None
 
@@ -64,8 +64,6 @@ class MemoryServer:
 
     def refuse(self, method, kind, error, part="", *, times=1):
         """The next requests of this sort are answered with this error, or this status, and change nothing."""
-        if isinstance(error, int):
-            error = _error(f"{method.lower()} {kind}", error, "refused by the test")
         self._mishaps += [Mishap(Call(method, kind, part), error) for _ in range(times)]
 
     def lose_answer(self, method, kind, part=""):
@@ -120,6 +118,8 @@ class MemoryServer:
             doing = mishap.before and mishap.before()
             if asyncio.iscoroutine(doing):
                 await doing
+            if isinstance(mishap.error, int):
+                raise _error(what, mishap.error, "the test refuses it")
             if mishap.error is not None and not mishap.carried_out:
                 raise mishap.error
         sent = msgspec.json.decode(body) if body else None

@@ -181,7 +181,7 @@ def test_nothing_is_kept_before_its_patience_is_over():
 
 def test_room_is_kept_somewhere_else_where_it_did_not_come_free_in_time():
     """What is in the way there may never end."""
-    world, small, large = full(gpus=2, patience=300)
+    world, _, large = full(gpus=2, patience=300)
     world.wait(301)
     assert kept(world) == (large, ("a/0",))
     on_second = [each.pod.uid for each in world.spec("a").allocations if each.gpu == "a/1"]
@@ -229,7 +229,7 @@ def test_a_pod_that_lacks_only_cpu_has_a_whole_node_kept():
 
 
 def test_the_next_in_line_has_room_kept_when_its_own_time_has_come():
-    world, small, large = full(patience=300)
+    world, _, large = full(patience=300)
     world.wait(100)
     later = world.add_pod("7g.40gb", node_selector={"kubernetes.io/hostname": "a"})
     world.wait(210)

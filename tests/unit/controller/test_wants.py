@@ -99,7 +99,7 @@ def test_any_number_up_to_the_most_that_a_container_may_ask_for(number):
 @pytest.mark.parametrize("number", ["0", "129", "-1", "1.5", "", "१"])
 def test_any_other_number_is_refused(number):
     (made,) = [{"name": "c", "resources": {"limits": {"gpu.das.com/mig-1g.5gb": number}}}]
-    with pytest.raises(BadInput, match="container c: gpu.das.com/mig-1g.5gb: .* is not a number of slices up to 128"):
+    with pytest.raises(BadInput, match="is not a number of slices up to 128"):
         wanted(pod(made))
 
 

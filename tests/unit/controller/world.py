@@ -67,6 +67,7 @@ class Stepped(Controller):
             clock=world.clock,
             rng=Random(world.rng.random()),
             settings=Settings(limits=world.limits),
+            leads=lambda: world.leading,
         )
 
     def write(self, node, *, soon):
@@ -101,6 +102,8 @@ class World:
         self.mute = set()  # nodes whose agent does not answer
         self.numbers = count()
         self.late = []  # what a leader that was stopped was about to write
+        self.watches_lag = False
+        self.leading = True  # whether the controller may take itself for the leader
         self.contested = False  # whether writes of another leader came
         self.controller = None  # while none runs
         for resource, mirror in ((NODES, self.nodes), (INSTASLICES, self.instaslices), (PODS, self.pods)):
@@ -137,6 +140,16 @@ class World:
         yield
         self.begin()
 
+    @contextmanager
+    def deaf(self):
+        """The controller's watches tell it of nothing meanwhile, and of all of it afterwards."""
+        self.watches_lag = True
+        yield
+        self.watches_lag = False
+        with self._term():
+            for resource, cache in _caches(self.controller).items():
+                cache.replace({key_of(thing): thing for thing in self.server.all(resource)})
+
     def stop(self):
         """The leader is stopped with its writes on the way, and another takes over."""
         for name in self.unwritten:
@@ -162,7 +175,7 @@ class World:
             del mirror[name]
         else:
             mirror[name] = new
-        if self.controller is None:
+        if self.controller is None or self.watches_lag:
             return
         cache = _caches(self.controller)[resource]
         with self._term():
