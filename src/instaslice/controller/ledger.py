@@ -231,11 +231,11 @@ class Ledger:
                 self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True
-                self._well(book, uuid)
+                self._well(book, uuid, news)
         if book.boot_id != status.boot_id:
             book.boot_id = status.boot_id
             for uuid in book.gpus:
-                self._well(book, uuid)
+                self._well(book, uuid, news)
 
     def _serving(self, book: Book, status: Status, news: News) -> None:
         """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
@@ -247,10 +247,10 @@ class Ledger:
             elif self.reopen(gpu, book.name, "unready"):
                 news.freed = True
 
-    def _well(self, book: Book, gpu: GpuId) -> None:
+    def _well(self, book: Book, gpu: GpuId, news: News) -> None:
         """The agent says that a GPU is well, or its machine started anew: what failed there may be tried again."""
         for place in [each for each in book.aside if each.gpu == gpu]:
-            self.bring_back(book.name, place)
+            news.freed |= self.bring_back(book.name, place)
 
     def _lose(self, book: Book, gpu: GpuId, news: News) -> None:
         """A GPU is gone with all that was on it."""

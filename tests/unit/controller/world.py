@@ -102,6 +102,7 @@ class World:
         self.mute = set()  # nodes whose agent does not answer
         self.numbers = count()
         self.late = []  # what a leader that was stopped was about to write
+        self.objects_went = False  # whether an Instaslice object was ever removed
         self.watches_lag = False
         self.leading = True  # whether the controller may take itself for the leader
         self.contested = False  # whether writes of another leader came
@@ -224,6 +225,7 @@ class World:
         self.server.put(INSTASLICES, thing)
 
     def remove_instaslice(self, name):
+        self.objects_went = True
         self.server.drop(INSTASLICES, self.instaslices[name])
 
     def report(self, name, **changes):
@@ -411,14 +413,42 @@ class World:
             there = [pod for pod in self.pods.values() if pod.spec.node_name == name and not pod.ended]
             if name in self.nodes:
                 cpu = amounts(self.nodes[name].status.allocatable)["cpu"]
-                assert sum(effective(pod)["cpu"] for pod in there) <= cpu, f"node {name} has not that much CPU"
+                assert sum(effective(pod).get("cpu", 0) for pod in there) <= cpu, f"node {name} has not that much CPU"
             for pod in there:
-                if pod.metadata.deletion_timestamp:
+                if pod.metadata.deletion_timestamp or names.REQUESTED not in pod.metadata.annotations:
                     continue
                 here = {gpu.uuid for gpu in thing.status.gpus}
                 made = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() if g in here for s, p in at.items()}
                 for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
                     assert uuid in made, f"{pod.metadata.name} runs on {name} without its slice {uuid}"
+
+        if self.controller is not None and not self.watches_lag:
+            self._recount()
+
+    def _recount(self):
+        """What the ledger takes for held, and for used of nodes, against a count from the start."""
+        ledger, rooms = self.dispatcher.ledger, self.dispatcher.rooms
+        for book in ledger.books.values():
+            grants = [*(slot.grant for slot in book.slots.values()), *book.strangers.values(), *book.aside]
+            for gpu in book.gpus:
+                counted = sorted((each.want, each.start) for each in grants if each.gpu == gpu)
+                assert sorted((p.profile, p.start) for p in ledger.fleet.held(gpu)) == counted, f"held on {gpu}"
+        waits_in_vain = [
+            uid
+            for uid, pod in self.pods.items()
+            if not (pod.spec.scheduling_gates or pod.spec.node_name or pod.ended or uid in ledger.promises)
+        ]
+        if self.objects_went or waits_in_vain:  # what was promised counts until its pod is looked at again, or fails
+            return
+        where = {uid: pod.spec.node_name for uid, pod in self.pods.items() if not pod.ended and pod.spec.node_name}
+        where = {**{uid: promise.node for uid, promise in ledger.promises.items() if uid in self.pods}, **where}
+        for name, node in self.nodes.items():
+            left = amounts(node.status.allocatable)
+            for uid in [uid for uid, there in where.items() if there == name]:
+                for resource, amount in effective(self.pods[uid]).items():
+                    left[resource] = left.get(resource, 0) - amount
+            free = rooms.free(name)
+            assert {key: free.get(key, 0) for key in left} == left, f"free on {name}"
 
     def on(self, uid):
         """Where a pod runs or is to run, as the ledger has it."""
