@@ -107,11 +107,11 @@ def _instead(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
             yield node.func, SWAPPED[name]
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test):
             yield test, f"(not ({ast.unparse(test)}))"
-        case ast.Return(value=ast.expr() as value) if ast.unparse(value) != "None":
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
             yield node, "return None"
-        case ast.Expr() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Continue() | ast.Break() | ast.Return():
+        case ast.Expr() | ast.AugAssign() | ast.Delete() | ast.Raise() | ast.Continue() | ast.Break():
             yield node, "pass"
-        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) | ast.Return(value=None):
             yield node, "pass"
         case ast.FunctionDef(body=body) | ast.AsyncFunctionDef(body=body) if not _answers(node):
             first = next((each for each in body if not _only_said(each)), None)

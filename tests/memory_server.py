@@ -8,7 +8,7 @@ to do something just before it.
 
 import asyncio
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -78,6 +78,13 @@ class MemoryServer:
     def forget_mishaps(self):
         """What was to happen does not."""
         self._mishaps.clear()
+
+    @contextmanager
+    def silent(self):
+        """Nobody is told of changes meanwhile, nor later."""
+        listeners, self._listeners = self._listeners, []
+        yield
+        self._listeners = listeners
 
     def put(self, resource, thing):
         """Make or change an object as another client would, and whatever part of it; as it stands then."""

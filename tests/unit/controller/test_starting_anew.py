@@ -6,19 +6,7 @@ import msgspec
 import pytest
 from world import World
 
-from instaslice.api.instaslice import Instaslice, Spec, State, Status
-from instaslice.controller.errors import Deposed
-from instaslice.controller.ledger import Ledger
-from instaslice.controller.specs import Specs
-from instaslice.kube.meta import ObjectMeta
-from instaslice.placement import policies
-
-
-@pytest.fixture
-def world():
-    made = World()
-    made.add_node("a")
-    return made
+from instaslice.api.instaslice import Spec, State
 
 
 @pytest.fixture
@@ -110,13 +98,3 @@ def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(elsew
     world.settle()
     assert world.on(uid) == "b"
     assert [each.id for thing in world.instaslices.values() for each in thing.spec.allocations] == [runs.id]
-
-
-def test_a_spec_that_somebody_else_wrote_ends_the_term():
-    specs = Specs(None, Ledger(policies.named("adaptive")), "controller", None)
-    thing = Instaslice(metadata=ObjectMeta(name="a", uid="1", generation=3))
-    specs.seen(None, thing)
-    specs.seen(thing, msgspec.structs.replace(thing, status=Status(observed_generation=3)))
-    later = msgspec.structs.replace(thing, metadata=ObjectMeta(name="a", uid="1", generation=4))
-    with pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
-        specs.seen(thing, later)
