@@ -30,6 +30,13 @@ class FakeClock:
         self.call_later(seconds, lambda: woken.done() or woken.set_result(None))
         await woken
 
+    @property
+    def next(self):
+        """When the next call is due; None where there is none."""
+        while self._calls and self._calls[0][2].cancelled:
+            heapq.heappop(self._calls)
+        return self._calls[0][0] if self._calls else None
+
     def advance(self, seconds):
         """Move on, making the calls that fall due, each at its own time."""
         end = self._now + seconds
