@@ -196,7 +196,9 @@ class MemoryServer:
         old = self._objects.setdefault(kind, {}).get(key)
         before = old["metadata"] if old else {}
         sent = document.get("metadata", {})
-        generation = before.get("generation", 0) + (old is None or document.get("spec") != old.get("spec"))
+        generation = before.get("generation", 0) + (
+            old is None or (document.get("spec") or {}) != (old.get("spec") or {})
+        )
         number = next(self._numbers)
         own = {
             "uid": before.get("uid") or sent.get("uid") or f"{kind}-{number}",
@@ -205,6 +207,8 @@ class MemoryServer:
             "creationTimestamp": before.get("creationTimestamp") or sent.get("creationTimestamp") or self._stamp(),
         }
         new = {**deepcopy(document), "metadata": {**deepcopy(sent), **own}}
+        if kind in ("pods", "nodes"):
+            new = {"spec": {}, "status": {}, **_without_empty(new)}
         if new == old:
             return old
         new["metadata"]["resourceVersion"] = str(number)
@@ -254,6 +258,14 @@ def _selected(document, namespace, labels):
     meta = document["metadata"]
     here = not namespace or meta.get("namespace") == namespace
     return here and (not labels or labels in meta.get("labels", {}))
+
+
+def _without_empty(value):
+    """As Go writes its own structs: what is empty is not there."""
+    if isinstance(value, dict):
+        left = {name: _without_empty(each) for name, each in value.items()}
+        return {name: each for name, each in left.items() if each not in ([], {}, None)}
+    return [_without_empty(each) for each in value] if isinstance(value, list) else value
 
 
 def _same(old, named, what):

@@ -387,6 +387,8 @@ class World:
 
     def _bindable(self, pod):
         """The node to which a scheduler would bind it."""
+        if names.REQUESTED not in pod.metadata.annotations:  # not ours, and may not fit
+            return None
         if pod.spec.node_name or pod.ended or pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
             return None
         admitting = [name for name, node in self.nodes.items() if admission.refusal(pod, node) is None]
