@@ -249,7 +249,7 @@ def main() -> None:
                 if survives:
                     survivors += 1
                     progress.console.print(
-                        f"{mutant.path}:{mutant.line}\n{mutant.diff()}\n", markup=False, highlight=False
+                        f"{mutant.path}:{mutant.line}\n{mutant.diff()}\n", markup=False, highlight=False, soft_wrap=True
                     )
     killed = len(drawn) - survivors
     share = survivors / max(1, len(drawn))

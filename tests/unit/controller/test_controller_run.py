@@ -12,6 +12,7 @@ from world import World
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, State
+from instaslice.controller.autoscaling import PRIORITY_CLASSES
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
@@ -84,6 +85,7 @@ async def test_a_pod_gets_its_slice_is_told_so_and_gives_it_back(plant):
     assert [each.state for each in world.spec("a").allocations] == [State.UNGATED]
     world.end_pod(uid)
     await plant.passes(20)
+    assert not world.server.all(PRIORITY_CLASSES), "no hints where nobody wants them"
     assert not world.spec("a").allocations
     assert not world.hardware["a/0"]
 
@@ -115,6 +117,15 @@ async def test_what_nobody_waits_for_is_written_when_nobody_waits(plant):
     assert [each.state for each in world.spec("a").allocations] == [State.CREATING]
     await plant.passes(1.5)
     assert [each.state for each in world.spec("a").allocations] == [State.UNGATED]
+
+
+async def test_words_wait_while_a_wave_of_pods_goes_through(plant):
+    uid = plant.world.add_pod("1g.5gb")
+    await plant.passes(0)
+    assert plant.world.running() == [uid]
+    assert plant.condition(uid) is None
+    await plant.passes(0.5)
+    assert plant.condition(uid) == "SliceReady"
 
 
 async def test_it_is_written_in_ten_seconds_though_pods_come_all_the_time(plant):

@@ -250,3 +250,11 @@ def test_what_no_node_could_hold_keeps_nothing_and_is_looked_at_again():
     world.cordon("a", False)
     world.wait(10)
     assert kept(world) == (large, ("a/0",))
+
+
+def test_a_pod_that_is_narrowed_keeps_the_time_that_it_has_waited():
+    world, _, large = full(patience=300)
+    world.wait(200)
+    world.change_pod(large, node_selector={"kubernetes.io/hostname": "a"})
+    world.wait(101)
+    assert kept(world) == (large, ("a/0",))

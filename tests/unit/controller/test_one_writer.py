@@ -230,6 +230,8 @@ async def test_an_object_that_was_made_anew_is_another_and_has_what_is_promised_
 
 async def test_an_object_that_was_made_anew_and_that_we_were_not_told_of_is_left_alone(desk):
     desk.promise("p")
+    await desk.write()
+    desk.promise("q")
     with desk.server.silent():
         desk.another_makes_it_anew()
         for _ in range(2):

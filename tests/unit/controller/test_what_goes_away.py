@@ -8,7 +8,7 @@ from world import World, why
 
 from instaslice.api import instaslice
 from instaslice.api.instaslice import Health, SliceState, State, Truth
-from instaslice.kube.core import Condition, PodStatus
+from instaslice.kube.core import Condition, Container, PodStatus, Resources
 
 
 def gone(world, gpu):
@@ -306,6 +306,20 @@ def unready(message):
     return instaslice.Condition(instaslice.READY, Truth.FALSE, "Any", datetime(2026, 1, 1, tzinfo=UTC), message)
 
 
+def test_a_pod_that_was_placed_elsewhere_before_a_gpu_went_keeps_what_it_has():
+    """Its first slice failed there, and was not destroyed yet when the GPU went."""
+    world = World()
+    world.add_node("a", gpus=2)
+    world.broken = {("a/0", start) for start in range(8)}
+    uid = world.add_pod("7g.40gb")
+    while len({a.gpu for a in world.spec("a").allocations if a.pod.uid == uid}) < 2:
+        world.do(min(world.deeds(), key=lambda deed: ["decide", "write", "agent"].index(deed[0])))
+    gone(world, "a/0")
+    assert world.on(uid) == "a"
+    world.settle()
+    assert world.running() == [uid]
+
+
 def test_several_slices_on_a_closed_gpu_are_each_given_back(world):
     uids = [world.add_pod("1g.5gb") for _ in range(3)]
     world.settle()
@@ -345,11 +359,13 @@ def test_a_slice_that_is_lost_under_a_running_pod_is_told_and_kept(world):
 def test_a_slice_that_is_lost_under_a_gated_pod_is_made_elsewhere(world):
     uid = world.add_pod("1g.5gb")
     world.settle(but="ungate")
-    lost(world, uid, "somebody destroyed it")
     world.told.clear()
+    lost(world, uid, "somebody destroyed it")
+    assert world.told == {uid}
+    assert uid in world.dispatcher.line
     world.settle()
     assert world.running() == [uid]
-    assert uid in world.told
+    assert world.on(uid) == "a"
 
 
 # Places that failed --------------------------------------------------------------------------------------------------
@@ -474,3 +490,60 @@ def test_what_the_scheduler_said_last_is_in_the_words_of_an_unbound_pod(world, m
     assert world.pods[uid].status.phase == "Pending"
     world.wait(2)
     assert "not bound to node a within 300 s (no such volume)" in world.pods[uid].status.message
+
+
+# Words ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_pod_that_finds_no_room_is_told_so_when_it_came_and_not_at_every_pass(world):
+    world.add_pod("7g.40gb")
+    world.settle()
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    assert uid in world.told
+    assert (why(world, uid).kind, why(world, uid).ready) == ("Waiting", False)
+    world.told.clear()
+    world.wait(30)
+    world.add_node("b")
+    world.cordon("b")
+    world.settle()
+    assert world.told == set()
+
+
+def test_a_pod_that_found_room_at_once_is_told_nothing_of_waiting(world):
+    world.add_pod("1g.5gb")
+    world.settle(but="agent")
+    assert world.told == set()
+
+
+@pytest.mark.parametrize(
+    "sick, more",
+    [
+        pytest.param(3, "GPU 2 of a (Xid 79)", id="three are named"),
+        pytest.param(4, "GPU 2 of a (Xid 79) and 1 more", id="and how many more"),
+    ],
+)
+def test_what_is_out_of_use_is_named_up_to_three(sick, more):
+    world = World()
+    world.add_node("a", gpus=sick)
+    for number in range(sick):
+        health(world, f"a/{number}", Health.UNHEALTHY, "Xid 79")
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    assert why(world, uid).message.endswith(more)
+
+
+def test_cpu_and_memory_of_a_pod_stand_at_its_first_slice(world):
+    both = [
+        Container(
+            name=name,
+            resources=Resources(limits={f"gpu.das.com/mig-{profile}": "1"}, requests={"cpu": "2", "memory": "1Gi"}),
+        )
+        for name, profile in (("c", "3g.20gb"), ("d", "2g.10gb"))
+    ]
+    world.add_pod(containers=both)
+    world.settle()
+    assert [(a.container, a.cpu, a.memory) for a in world.spec("a").allocations] == [
+        ("c", 4000, 2 * 2**30),
+        ("d", 0, 0),
+    ]
