@@ -226,6 +226,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=100, help="mutants to try; 0 tries all")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     parser.add_argument("--package", action="append", choices=TESTS, help="only of this one; may be given again")
+    parser.add_argument("--file", action="append", default=[], help="only of files of this name; may be given again")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     given = parser.parse_args()
     packages = given.package or list(TESTS)
@@ -233,6 +234,7 @@ def main() -> None:
         mutant
         for package in packages
         for path in _files(package)
+        if not given.file or path.name in given.file
         for mutant in mutants(path.relative_to(ROOT), package)
     ]
     drawn = random.Random(given.seed).sample(every, min(given.count or len(every), len(every)))
