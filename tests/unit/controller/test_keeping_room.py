@@ -107,6 +107,12 @@ def test_a_whole_node_is_kept_where_fewest_slices_are_held(wants, whole):
     assert fits(ledger, "1g.5gb", only="a")
 
 
+def test_of_nodes_that_hold_as_many_the_first_is_kept():
+    made, _ = patience({"a": 1, "b": 1})
+    assert made.keep("large", ["1g.5gb"], anywhere, True, 0.0)
+    assert made.kept.node == "a"
+
+
 def test_a_node_that_could_not_hold_all_slices_is_not_kept():
     made, ledger = patience({"a": 1, "b": 2}, [("b/0", "7g.40gb", 0), ("b/1", "7g.40gb", 0)])
     wants = ["7g.40gb", "7g.40gb"]
