@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World, why
 
-from instaslice.api.instaslice import State
-from instaslice.kube.core import Container, Resources
+from instaslice.api.instaslice import INSTASLICES, State
+from instaslice.kube.core import NODES, PODS, Container, Resources
 
 
 def test_a_pod_gets_its_slice_and_gives_it_back(world):
@@ -224,8 +224,8 @@ REFUSALS = [403, 409, 422, 500]
 @settings(max_examples=150, deadline=None)
 @given(DEEDS, st.integers(0, 1000))
 def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
-    """Pods come and go, hardware refuses, the API server too, or its answers are lost, the controller is started anew
-    at any point between two deeds, and what one before it was about to write may still arrive."""
+    """Pods come and go, hardware refuses, the API server too, its answers are lost and its watches lag, the controller
+    is started anew at any point between two deeds, and what one before it was about to write may still arrive."""
     world = World(seed, patience=50, create=1000)
     world.add_node("a", gpus=2)
     world.add_node("b", cpu="300m")
@@ -260,6 +260,8 @@ def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
                 world.woken = True
             case "lost":
                 world.server.lose_answer("PATCH", *WRITES[number % 3])
+            case "lag":
+                world.lag([NODES, INSTASLICES, PODS][number % 3])
             case "refused":
                 world.server.refuse("PATCH", WRITES[number % 3][0], REFUSALS[number % 4], *WRITES[number % 3][1:])
         world.check()

@@ -103,7 +103,7 @@ class World:
         self.numbers = count()
         self.late = []  # what a leader that was stopped was about to write
         self.objects_went = False  # whether an Instaslice object was ever removed
-        self.watches_lag = False
+        self.lagging = set()
         self.leading = True  # whether the controller may take itself for the leader
         self.contested = False  # whether writes of another leader came
         self.controller = None  # while none runs
@@ -128,6 +128,7 @@ class World:
     def begin(self):
         """A new controller, which finds what is there: what a restart is."""
         self.unwritten, self.ungates, self.failing, self.told, self.woken = set(), set(), set(), set(), False
+        self.lagging.clear()
         controller = Stepped(self)
         for resource, cache in _caches(controller).items():
             cache.replace({key_of(thing): thing for thing in self.server.all(resource)})
@@ -141,15 +142,25 @@ class World:
         yield
         self.begin()
 
+    def lag(self, *resources):
+        """The controller's watches of these are behind: it hears nothing of them until `hear`, one of the deeds."""
+        self.lagging |= set(resources)
+
     @contextmanager
     def deaf(self):
-        """The controller's watches tell it of nothing meanwhile, and of all of it afterwards."""
-        self.watches_lag = True
+        """No watch tells it anything meanwhile."""
+        self.lag(NODES, INSTASLICES, PODS)
         yield
-        self.watches_lag = False
+        for resource in (NODES, INSTASLICES, PODS):
+            self._do_hear(resource.plural)
+
+    def _do_hear(self, kind):
+        """A watch catches up: what came and went meanwhile it never tells."""
+        (resource,) = [each for each in self.lagging if each.plural == kind]
+        self.lagging.remove(resource)
         with self._term():
-            for resource, cache in _caches(self.controller).items():
-                cache.replace({key_of(thing): thing for thing in self.server.all(resource)})
+            there = {key_of(thing): thing for thing in self.server.all(resource)}
+            _caches(self.controller)[resource].replace(there)
 
     def stop(self):
         """The leader is stopped with its writes on the way, and another takes over."""
@@ -176,7 +187,7 @@ class World:
             del mirror[name]
         else:
             mirror[name] = new
-        if self.controller is None or self.watches_lag:
+        if self.controller is None or resource in self.lagging:
             return
         cache = _caches(self.controller)[resource]
         with self._term():
@@ -292,6 +303,7 @@ class World:
         found += [("ungate", uid) for uid in self.ungates]
         found += [("fail", uid) for uid in self.failing]
         found += [("decide", "")] if self.woken else []
+        found += [("hear", resource.plural) for resource in self.lagging]
         found += [("agent", name) for name in self.instaslices if name not in self.mute and self._agent_work(name)]
         found += [("bind", uid) for uid, pod in self.pods.items() if self._bindable(pod)]
         return sorted(found)
@@ -424,7 +436,7 @@ class World:
                 for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
                     assert uuid in made, f"{pod.metadata.name} runs on {name} without its slice {uuid}"
 
-        if self.controller is not None and not self.watches_lag:
+        if self.controller is not None and not self.lagging:
             self._recount()
 
     def _recount(self):
