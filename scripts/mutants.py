@@ -94,7 +94,9 @@ def _instead(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     match node:
         case ast.Compare(ops=[op]) if type(op) in FLIPPED:
             yield node, _changed(node, ops=[FLIPPED[type(op)]()])
-        case ast.BoolOp(op=op) | ast.BinOp(op=op) if type(op) in FLIPPED and not _is_text(node):
+        case ast.BoolOp(op=op):
+            yield node, _changed(node, op=FLIPPED[type(op)]())
+        case ast.BinOp(op=op) if type(op) in FLIPPED and not _is_text(node):
             yield node, _changed(node, op=FLIPPED[type(op)]())
         case ast.UnaryOp(op=ast.Not() | ast.USub(), operand=operand):
             yield node, f"({ast.unparse(operand)})"
@@ -248,7 +250,7 @@ def main() -> None:
         with ThreadPoolExecutor(given.jobs) as pool:
             for mutant, survives in zip(drawn, pool.map(bench.survives, drawn), strict=True):
                 progress.advance(bar)
-                if survives:
+                if survives:  # in the order drawn, so that two runs can be compared
                     survivors += 1
                     progress.console.print(
                         f"{mutant.path}:{mutant.line}\n{mutant.diff()}\n", markup=False, highlight=False, soft_wrap=True

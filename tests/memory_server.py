@@ -182,7 +182,14 @@ class MemoryServer:
         if method == "GET":
             return old
         if method == "DELETE":
-            _same(old, {"uid": (sent or {}).get("preconditions", {}).get("uid", old["metadata"]["uid"])}, what)
+            sent = sent or {}
+            _same(old, sent.get("preconditions", {}), what)
+            if sent.get("gracePeriodSeconds", 0) < 0:
+                raise _error(what, 422, "gracePeriodSeconds: must be non-negative")
+            if old.get("spec", {}).get("nodeName") and sent.get("gracePeriodSeconds") != 0:
+                return self._write(
+                    kind, key, {**old, "metadata": {**old["metadata"], "deletionTimestamp": self._stamp()}}
+                )
             return self._remove(kind, key)
         new = sent if method == "PUT" else _patched(old, sent, content_type, what)
         _same(old, new.get("metadata", {}), what)
