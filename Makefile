@@ -35,6 +35,9 @@ test: setup programs ## All tests: unit, integration and e2e on a real Kubernete
 unit: setup ## Unit tests only: seconds, no cluster
 	$(BIN)/pytest tests/unit
 
+mutants: setup ## Break the code in 100 small ways, and print those that no unit test notices (ARGS="--package kube --seed 7")
+	@$(BIN)/python scripts/mutants.py $(ARGS)
+
 check: setup ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -97,4 +100,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)
+.PHONY: test-gpu bench-gpu help setup programs demo up down test unit mutants check fmt generate verify bench $(BENCHES)

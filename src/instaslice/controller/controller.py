@@ -121,11 +121,7 @@ class Controller:
             group.create_task(self._watch(PODS, self.pods, Kind.POD), name="watch pods")
             await asyncio.gather(self.nodes.synced(), self.instaslices.synced(), self.pods.synced())
             freeze_heap()
-            # Nodes first, then what is promised on them, then the pods that it is promised to.
-            self.nodes.on_change(self.dispatcher.node_changed)
-            self.instaslices.on_change(self._instaslice_changed)
-            self.pods.on_change(self.dispatcher.pod_changed)
-            self.dispatcher.resume()
+            self.resume()
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
             group.create_task(self._fallen(), name="end with a failed pass")
             write = partial(self._apart, Kind.INSTASLICE, self._write)
@@ -140,6 +136,14 @@ class Controller:
             self.nodes.on_change(self._node_shape)
             group.create_task(self._hints.run(), name="autoscaling hints")
             group.create_task(self._hinting.work(self._hint), name="what to hint at")
+
+    def resume(self) -> None:
+        """Take in what the caches hold, which is all that there is, and every change from then on."""
+        # Nodes first, then what is promised on them, then the pods that it is promised to.
+        self.nodes.on_change(self.dispatcher.node_changed)
+        self.instaslices.on_change(self._instaslice_changed)
+        self.pods.on_change(self.dispatcher.pod_changed)
+        self.dispatcher.resume()
 
     # Orders of the dispatcher ---------------------------------------------------------------------------------------
 

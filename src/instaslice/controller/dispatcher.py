@@ -348,7 +348,8 @@ class Dispatcher:
         known = uid in self._homeless
         self._homeless.discard(uid)
         if pod is None or pod.ended or self._nobody_ends(pod):
-            self.line.leave(uid)
+            if self.line.leave(uid) and self.patience.kept is not None and self.patience.kept.uid == uid:
+                self._orders.wake()  # what is kept for it is for others now
             if promise is not None:
                 self._take_back(promise, _why_gone(pod))
                 if pod is not None and not pod.ended:

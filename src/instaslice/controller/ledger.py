@@ -304,12 +304,12 @@ class Ledger:
                 self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True
-                self._well(book, uuid)
+                self._well(book, uuid, news)
         book.left_out = left_out
         if book.boot_id != book.status.boot_id:
             book.boot_id = book.status.boot_id
             for uuid in book.gpus:
-                self._well(book, uuid)
+                self._well(book, uuid, news)
 
     def _add(self, book: Book, gpu: GpuId, model: Model, news: News) -> str:
         """Have a GPU in the fleet under this node, with what is promised on it. Why not, where another node has it: one
@@ -368,10 +368,10 @@ class Ledger:
             elif self.reopen(gpu, book.name, "unready"):
                 news.freed = True
 
-    def _well(self, book: Book, gpu: GpuId) -> None:
+    def _well(self, book: Book, gpu: GpuId, news: News) -> None:
         """The agent says that a GPU is well, or its machine started anew: what failed there may be tried again."""
         for place in [each for each in book.aside if each.gpu == gpu]:
-            self.bring_back(book.name, place)
+            news.freed |= self.bring_back(book.name, place)
 
     def _lose(self, book: Book, gpu: GpuId, news: News) -> None:
         """A GPU is gone with all that was on it."""

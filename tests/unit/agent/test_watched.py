@@ -8,6 +8,7 @@ from functools import partial
 import pytest
 from deadlines import HandTimers
 from fake_nvml import FakeNvml, a100, h200
+from waiting import until
 from watching import running
 
 from instaslice.agent import watched
@@ -126,15 +127,23 @@ async def test_a_gpu_that_hung_at_the_start_joins_when_it_answers(cards, hang):
 
 
 async def test_a_gpu_that_is_lost_at_the_start_joins_when_it_is_back(cards):
-    cards[1].lost, clock = True, Clock()
-    driver = await found(FakeNvml(*cards), clock)
+    cards[1].lost, clock, nvml = True, Clock(), FakeNvml(*cards)
+    driver = await found(nvml, clock)
     (silent,) = driver.silent()
     assert silent.ill.kind is Ailment.OTHER and "GPU is lost" in silent.ill.words
+    assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-three"]
     async with running(driver) as news:
+        looks = nvml.calls.count("nvmlDeviceGetHandleByIndex")
+        clock.woken.set()
+        await until(lambda: nvml.calls.count("nvmlDeviceGetHandleByIndex") > looks and not clock.woken.is_set())
+        assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-three"], "it is lost still"
+        assert not news.is_set()
         cards[1].lost = False
         clock.woken.set()
         await news.wait()
-    assert len(driver.discover()) == 3
+        assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-two", "GPU-three"]
+        assert driver.silent() == ()
+        assert driver.create("GPU-two", "1g.18gb", 0).whole
 
 
 async def test_a_gpu_that_is_not_given_to_us_is_not_even_asked(cards, hang):

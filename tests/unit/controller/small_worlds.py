@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 
+import fitting
 import msgspec
 
 from instaslice.api import names
@@ -20,7 +21,6 @@ from instaslice.api.instaslice import (
 )
 from instaslice.controller.doctor import World
 from instaslice.geometry import ProfileName, models
-from instaslice.kube.core import Node, Pod
 from instaslice.kube.meta import ObjectMeta
 
 A100 = models.named("A100-40GB")
@@ -45,17 +45,7 @@ CAPACITY = {
 
 def node(name="gpu-0", ready=True, **capacity):
     told = {each: text for each, text in {**CAPACITY, **capacity}.items() if text is not None}
-    return msgspec.convert(
-        {
-            "metadata": {"name": name, "uid": f"uid-{name}"},
-            "status": {
-                "capacity": told,
-                "allocatable": told,
-                "conditions": [{"type": "Ready", "status": "True" if ready else "Unknown"}],
-            },
-        },
-        Node,
-    )
+    return fitting.node(name, uid=f"uid-{name}", ready=ready, allocatable=told)
 
 
 def pod(name, *profiles, on=None, gates=(), phase="Running", age=600, given=None, pinned=None, condition=None, **more):
@@ -64,15 +54,10 @@ def pod(name, *profiles, on=None, gates=(), phase="Running", age=600, given=None
     for profile in profiles:
         resource = f"{names.GROUP}/{ProfileName.parse(profile).resource}"
         limits[resource] = str(int(limits.get(resource, 0)) + 1)
-    spec = {
-        "containers": [{"name": "main", "resources": {"limits": limits, "requests": {"cpu": more.get("cpu", "1")}}}],
-        "schedulingGates": [{"name": each} for each in gates],
-        "nodeName": on or "",
-    }
+    container = {"name": "main", "resources": {"limits": limits, "requests": {"cpu": more.get("cpu", "1")}}}
+    spec = {"schedulingGates": [{"name": each} for each in gates], "nodeName": on or ""}
     if pinned or on:
-        field = {"key": "metadata.name", "operator": "In", "values": [pinned or on]}
-        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        spec["affinity"] = fitting.affinity([("metadata.name", "In", pinned or on)])
     meta = {
         "namespace": "team-a",
         "name": name,
@@ -83,8 +68,7 @@ def pod(name, *profiles, on=None, gates=(), phase="Running", age=600, given=None
     if more.get("deleted"):
         meta["deletionTimestamp"] = NOW.isoformat()
     conditions = [{"type": names.SLICE_READY, "status": condition}] if condition else []
-    document = {"metadata": meta, "spec": spec, "status": {"phase": phase, "conditions": conditions}}
-    return msgspec.convert(document, Pod)
+    return fitting.pod(container, meta=meta, status={"phase": phase, "conditions": conditions}, **spec)
 
 
 def allocation(name, profile, start, *, gpu="GPU-0", state=State.UNGATED, number=0, **more):

@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from world import World, why
 
 from instaslice.api import names
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import INSTASLICES, State
 from instaslice.kube.core import (
+    NODES,
+    PODS,
     Affinity,
     Container,
     NodeAffinity,
@@ -231,18 +233,37 @@ def test_a_waiting_pod_whose_selector_is_narrowed_goes_where_it_may(world):
 
 DEEDS = st.lists(
     st.tuples(
-        st.sampled_from(["pod", "pods", "end", "delete", "restart", "stop", "late", "some", "break", "mend", "wait"]),
+        st.sampled_from(
+            [
+                "pod",
+                "pods",
+                "end",
+                "delete",
+                "restart",
+                "stop",
+                "late",
+                "some",
+                "break",
+                "mend",
+                "wait",
+                "lost",
+                "refused",
+            ]
+        ),
         st.integers(0, 99),
     ),
     max_size=40,
 )
 
+WRITES = [("instaslices",), ("pods",), ("pods", "status")]
+REFUSALS = [403, 409, 422, 500]
+
 
 @settings(max_examples=150, deadline=None)
 @given(DEEDS, st.integers(0, 1000))
 def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
-    """Pods come and go, hardware refuses, the controller is started anew at any point between two deeds, and
-    what one before it was about to write may still arrive."""
+    """Pods come and go, hardware refuses, the API server too, its answers are lost and its watches lag, the controller
+    is started anew at any point between two deeds, and what one before it was about to write may still arrive."""
     world = World(seed, patience=50, create=1000)
     world.add_node("a", gpus=2)
     world.add_node("b", cpu="300m")
@@ -275,8 +296,15 @@ def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
             case "wait":
                 world.now += number
                 world.woken = True
+            case "lost":
+                world.server.lose_answer("PATCH", *WRITES[number % 3])
+            case "lag":
+                world.lag([NODES, INSTASLICES, PODS][number % 3])
+            case "refused":
+                world.server.refuse("PATCH", WRITES[number % 3][0], REFUSALS[number % 4], *WRITES[number % 3][1:])
         world.check()
     world.broken.clear()
+    world.server.forget_mishaps()
     for _ in range(200):
         world.wait(1000)
         for uid in world.running():

@@ -69,6 +69,13 @@ def test_it_goes_where_the_pod_would():
     assert not plain.keys() & where.keys()
 
 
+def test_the_strictest_pod_security_lets_it_in():
+    """A namespace that enforces `restricted` refuses pods that do not say all of this."""
+    context = made(container())["spec"]["containers"][0]["securityContext"]
+    assert (context["allowPrivilegeEscalation"], context["runAsNonRoot"]) == (False, True)
+    assert (context["capabilities"], context["seccompProfile"]) == ({"drop": ["ALL"]}, {"type": "RuntimeDefault"})
+
+
 def test_it_is_no_pod_of_ours():
     """It would be gated, and counted, if it were; and it must not be able to do anything."""
     manifest = made(container(**SLICE), schedulingGates=[{"name": "gpu.das.com/slice"}])

@@ -55,6 +55,13 @@ def test_a_charge_that_came_before_its_node_counts():
     assert made.free("gpu-0")["cpu"] == 500
 
 
+def test_what_a_node_does_not_have_may_be_charged_to_it():
+    made = rooms(a={"example.com/tpu": 2})
+    assert made.free("gpu-0")["example.com/tpu"] == -2
+    made.discharge("a")
+    assert made.free("gpu-0")["example.com/tpu"] == 0
+
+
 def test_a_charge_outlives_its_node():
     made = rooms(a={"cpu": 1500})
     made.remove_node("gpu-0")

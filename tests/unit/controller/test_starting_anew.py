@@ -6,19 +6,7 @@ import msgspec
 import pytest
 from world import World
 
-from instaslice.api.instaslice import Instaslice, Spec, State, Status
-from instaslice.controller.errors import Deposed
-from instaslice.controller.ledger import Ledger
-from instaslice.controller.specs import Specs
-from instaslice.kube.meta import ObjectMeta
-from instaslice.placement import policies
-
-
-@pytest.fixture
-def world():
-    made = World()
-    made.add_node("a")
-    return made
+from instaslice.api.instaslice import Spec, State
 
 
 @pytest.fixture
@@ -46,7 +34,7 @@ def test_an_ungated_pod_that_nobody_binds_still_fails(world, unbound):
     world.settle()
     world.begin()
     world.wait(301)
-    assert world.pods[uid].status.message == ("not bound to node a within 300 s (no scheduler has looked at it since)")
+    assert "not bound to node a within 300 s (no scheduler has looked at it since)" in world.pods[uid].status.message
     assert not world.spec("a").allocations
 
 
@@ -84,8 +72,9 @@ def test_a_pod_is_told_of_the_slices_that_it_got(world):
 def test_an_ungated_pod_fails_whose_node_went_away_meanwhile(world, unbound):
     uid = world.add_pod("1g.5gb")
     world.settle()
-    del world.nodes["a"], world.instaslices["a"]
-    world.begin()
+    with world.unattended():
+        world.remove_node("a")
+        world.remove_instaslice("a")
     world.wait(301)
     assert world.pods[uid].status.phase == "Failed"
 
@@ -94,28 +83,18 @@ def test_an_ungated_pod_fails_whose_node_went_away_meanwhile(world, unbound):
 def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(elsewhere):
     """The one before was stopped just before it wrote its promise, and wrote it when another had served the pod."""
     world = World()
-    world.add_node("a")
+    world.add_node("b")
     uid = world.add_pod("1g.5gb")
     world.settle()
-    world.add_node("b")
-    (runs,) = world.spec("a").allocations
-    name = "b" if elsewhere else "a"
+    world.add_node("a")
+    (runs,) = world.spec("b").allocations
+    name = "a" if elsewhere else "b"
     late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=4, state=State.CREATING)
-    # First in its object, which is read first.
-    thing = world.instaslices.pop(name)
-    spec = Spec(allocations=(late, *thing.spec.allocations))
-    world.instaslices = {name: msgspec.structs.replace(thing, spec=spec), **world.instaslices}
-    world.begin()
+    with world.unattended():
+        # First in its object, which is read first.
+        thing = world.instaslices[name]
+        spec = Spec(allocations=(late, *thing.spec.allocations))
+        world.change_instaslice(msgspec.structs.replace(thing, spec=spec))
     world.settle()
-    assert world.on(uid) == "a"
+    assert world.on(uid) == "b"
     assert [each.id for thing in world.instaslices.values() for each in thing.spec.allocations] == [runs.id]
-
-
-def test_a_spec_that_somebody_else_wrote_ends_the_term():
-    specs = Specs(None, Ledger(policies.named("adaptive")), "controller", None)
-    thing = Instaslice(metadata=ObjectMeta(name="a", uid="1", generation=3))
-    specs.seen(None, thing)
-    specs.seen(thing, msgspec.structs.replace(thing, status=Status(observed_generation=3)))
-    later = msgspec.structs.replace(thing, metadata=ObjectMeta(name="a", uid="1", generation=4))
-    with pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
-        specs.seen(thing, later)

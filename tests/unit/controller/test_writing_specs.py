@@ -2,7 +2,6 @@
 
 import msgspec
 import pytest
-from world import World
 
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.api.writing import MOST_SECONDS, QUIET_SECONDS
@@ -25,24 +24,10 @@ class Server:
         return msgspec.structs.replace(thing, metadata=msgspec.structs.replace(thing.metadata, generation=generation))
 
 
-class Clock:
-    def __init__(self, world):
-        self._world = world
-
-    def monotonic(self):
-        return self._world.now
-
-
-@pytest.fixture
-def world():
-    made = World()
-    made.add_node("a")
-    return made
-
-
 def _specs(world, took):
+    world.now += 1000  # since the machine was started
     server = Server(world, took)
-    specs = Specs(server, world.dispatcher.ledger, "controller", Clock(world))
+    specs = Specs(server, world.dispatcher.ledger, "controller", world.clock)
     for thing in world.instaslices.values():
         specs.seen(None, thing)
     return specs, server

@@ -1,111 +1,209 @@
-"""A cluster in memory around a dispatcher: API objects, agents with hardware that refuses overlaps, a scheduler.
+"""A cluster in memory around the controller: API objects, agents with hardware that refuses overlaps, a scheduler.
 
-Every order is carried out late and in any order, as in a real cluster, and any process can be started anew. Nothing
-here is a mock of the API server: it holds what the dispatcher is told and what it orders, no more.
+The controller is the real one, and so is its client; only the server behind it is a memory. Every order of the
+dispatcher is carried out late and in any order, as in a real cluster, and any process can be started anew.
 """
 
 from collections import defaultdict
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from random import Random
 
 import msgspec
+from fake_clock import FakeClock
+from memory_server import MemoryServer
 
 from instaslice.agent.resources import advertised
 from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
-from instaslice.api.instaslice import Gpu, Health, Instaslice, PreparedSlice, SliceState, Spec, State, Status
-from instaslice.controller import patches
-from instaslice.controller.dispatcher import Dispatcher
+from instaslice.api.instaslice import (
+    INSTASLICES,
+    Gpu,
+    Health,
+    Instaslice,
+    PreparedSlice,
+    SliceState,
+    Spec,
+    State,
+    Status,
+)
+from instaslice.controller import admission, patches
+from instaslice.controller.controller import Controller, Settings
+from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
 from instaslice.controller.requests import amounts, effective
-from instaslice.controller.wants import gated
 from instaslice.controller.words import words
 from instaslice.geometry import States, models
 from instaslice.kube.core import (
-    Affinity,
+    NODES,
+    PODS,
     Condition,
     Container,
     Node,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
     NodeStatus,
     Pod,
     PodSpec,
     PodStatus,
-    Requirement,
     Resources,
 )
 from instaslice.kube.core import SchedulingGate as Gate
-from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.errors import KubeError
+from instaslice.kube.meta import ObjectMeta, key_of
 from instaslice.placement import policies
 
 A100 = models.named("A100-40GB")
 
 
+class Stepped(Controller):
+    """The controller itself, whose turns the world takes in place of its queues: it notes what there is to do."""
+
+    def __init__(self, world):
+        self._world = world
+        super().__init__(
+            world.server.client(),
+            policies.named("adaptive"),
+            clock=world.clock,
+            rng=Random(world.rng.random()),
+            settings=Settings(limits=world.limits),
+            leads=lambda: world.leading,
+        )
+
+    def write(self, node, *, soon):
+        super().write(node, soon=soon)
+        self._world.unwritten.add(node)
+
+    def ungate(self, uid):
+        super().ungate(uid)
+        self._world.ungates.add(uid)
+
+    def fail(self, uid, reason):
+        super().fail(uid, reason)
+        self._world.failing.add(uid)
+
+    def tell(self, uid):
+        super().tell(uid)
+        self._world.told.add(uid)
+
+    def wake(self):
+        self._world.woken = True
+
+
 class World:
     def __init__(self, seed=0, **limits):
         self.rng = Random(seed)
-        self.now = 0.0
+        self.clock = FakeClock(start=0.0)
         self.limits = Limits(**limits)
-        self.nodes, self.instaslices, self.pods = {}, {}, {}
+        self.server = MemoryServer(now=self.clock.now)
+        self.nodes, self.instaslices, self.pods = {}, {}, {}  # as the server has them; pods by uid
         self.hardware = defaultdict(dict)  # gpu → start → profile
         self.broken = set()  # (gpu, start) that hardware refuses
         self.mute = set()  # nodes whose agent does not answer
         self.numbers = count()
-        self.pinned = {}
-        self.late = {}  # node → what a leader that was stopped is about to write there, and the generation it goes by
+        self.late = []  # what a leader that was stopped was about to write
+        self.objects_went = False  # whether an Instaslice object was ever removed
+        self.lagging = set()
+        self.leading = True  # whether the controller may take itself for the leader
+        self.contested = False  # whether writes of another leader came
+        self.controller = None  # while none runs
+        for resource, mirror in ((NODES, self.nodes), (INSTASLICES, self.instaslices), (PODS, self.pods)):
+            self.server.on_change(resource, partial(self._changed, resource, mirror))
         self.begin()
 
-    # Ears of the dispatcher -----------------------------------------------------------------------------------------
+    @property
+    def now(self):
+        return self.clock.monotonic()
+
+    @now.setter
+    def now(self, seconds):
+        self.clock.advance(seconds - self.now)
+
+    @property
+    def dispatcher(self):
+        return self.controller.dispatcher
+
+    # The controller -------------------------------------------------------------------------------------------------
 
     def begin(self):
-        """A new dispatcher, told what is there: what a restarted controller does."""
-        self.unwritten, self.ungates, self.failing, self.told, self.woken = set(), set(), {}, set(), False
-        self.dispatcher = Dispatcher(
-            self, policies.named("adaptive"), lambda: self.now, Random(self.rng.random()), self.limits
-        )
-        for node in self.nodes.values():
-            self.dispatcher.node_changed(None, node)
-        for thing in self.instaslices.values():
-            self.dispatcher.instaslice_changed(None, thing)
-        for pod in self.pods.values():
-            self.dispatcher.pod_changed(None, pod)
-        self.dispatcher.resume()
+        """A new controller, which finds what is there: what a restart is."""
+        self.unwritten, self.ungates, self.failing, self.told, self.woken = set(), set(), set(), set(), False
+        self.lagging.clear()
+        controller = Stepped(self)
+        for resource, cache in _caches(controller).items():
+            cache.replace({key_of(thing): thing for thing in self.server.all(resource)})
+        self.controller = controller
+        controller.resume()
+
+    @contextmanager
+    def unattended(self):
+        """No controller runs meanwhile."""
+        self.controller = None
+        yield
+        self.begin()
+
+    def lag(self, *resources):
+        """The controller's watches of these are behind: it hears nothing of them until `hear`, one of the deeds."""
+        self.lagging |= set(resources)
+
+    @contextmanager
+    def deaf(self):
+        """No watch tells it anything meanwhile."""
+        self.lag(NODES, INSTASLICES, PODS)
+        yield
+        for resource in (NODES, INSTASLICES, PODS):
+            self._do_hear(resource.plural)
+
+    def _do_hear(self, kind):
+        """A watch catches up: what came and went meanwhile it never tells."""
+        (resource,) = [each for each in self.lagging if each.plural == kind]
+        self.lagging.remove(resource)
+        with self._term():
+            there = {key_of(thing): thing for thing in self.server.all(resource)}
+            _caches(self.controller)[resource].replace(there)
 
     def stop(self):
         """The leader is stopped with its writes on the way, and another takes over."""
         for name in self.unwritten:
-            thing, book = self.instaslices.get(name), self.dispatcher.ledger.books.get(name)
-            if thing is not None and book is not None:
-                self.late[name] = thing.metadata.generation, book.spec()
+            self.server.forget_mishaps()
+            self.server.meanwhile("PATCH", "instaslices", _pause)
+            written = self.controller._write(name)
+            if _run(written) is _SUSPENDED:
+                self.late.append(written)
+        self.server.forget_mishaps()
         self.begin()
 
     def arrive(self):
-        """What a stopped leader wrote arrives. Where the generation is still the same the server takes it, and the
-        leader of now, which sees a spec that it did not write, starts anew."""
-        late, self.late = self.late, {}
-        for name, (generation, spec) in late.items():
-            thing = self.instaslices.get(name)
-            if thing is not None and thing.metadata.generation == generation and thing.spec != spec:
-                self.instaslices[name] = _with_spec(thing, spec)
-        self.begin()
+        """What stopped leaders wrote arrives."""
+        late, self.late, self.contested = self.late, [], bool(self.late) or self.contested
+        for written in late:
+            with suppress(KubeError, Deposed):  # nobody is left to hear of it
+                _run(written)
 
-    def write(self, node, *, soon):
-        self.unwritten.add(node)
+    def _changed(self, resource, mirror, old, new):
+        thing = new or old
+        name = thing.metadata.uid if resource is PODS else thing.metadata.name
+        if new is None:
+            del mirror[name]
+        else:
+            mirror[name] = new
+        if self.controller is None or resource in self.lagging:
+            return
+        cache = _caches(self.controller)[resource]
+        with self._term():
+            if new is None:
+                cache.remove(old)
+            else:
+                cache.upsert(new)
 
-    def ungate(self, uid):
-        self.ungates.add(uid)
-
-    def fail(self, uid, reason):
-        self.failing[uid] = reason
-
-    def tell(self, uid):
-        self.told.add(uid)
-
-    def wake(self):
-        self.woken = True
+    @contextmanager
+    def _term(self):
+        """Who is deposed starts anew; without another leader nobody is."""
+        try:
+            yield
+        except Deposed:
+            assert self.contested, "another wrote, though there is no other"
+            self.begin()
 
     # What users and administrators do -------------------------------------------------------------------------------
 
@@ -116,15 +214,13 @@ class World:
         self.change_node(Node(metadata=meta, status=NodeStatus(allocatable=amounts, conditions=ready)))
         listed = tuple(Gpu(uuid=f"{name}/{i}", index=i, model=model.name, health=Health.HEALTHY) for i in range(gpus))
         status = Status(observed_generation=1, boot_id="one", models=(ModelGeometry.of(model),), gpus=listed)
-        self.change_instaslice(Instaslice(metadata=ObjectMeta(name=name, uid=f"i-{name}"), status=status))
+        self.change_instaslice(Instaslice(metadata=ObjectMeta(name=name), status=status))
 
     def change_node(self, node):
-        old = self.nodes.get(node.metadata.name)
-        self.nodes[node.metadata.name] = node
-        self.dispatcher.node_changed(old, node)
+        self.server.put(NODES, node)
 
-    def not_ready(self, name):
-        status = msgspec.structs.replace(self.nodes[name].status, conditions=[Condition(type="Ready", status="False")])
+    def not_ready(self, name, ready="False"):
+        status = msgspec.structs.replace(self.nodes[name].status, conditions=[Condition(type="Ready", status=ready)])
         self.change_node(msgspec.structs.replace(self.nodes[name], status=status))
 
     def cordon(self, name, cordoned=True):
@@ -137,15 +233,21 @@ class World:
         self.change_node(msgspec.structs.replace(self.nodes[name], metadata=meta))
 
     def remove_node(self, name):
-        self.dispatcher.node_changed(self.nodes.pop(name), None)
+        self.server.drop(NODES, self.nodes[name])
 
     def change_instaslice(self, thing):
-        old = self.instaslices.get(thing.metadata.name)
-        self.instaslices[thing.metadata.name] = thing
-        self.dispatcher.instaslice_changed(old, thing)
+        if thing.metadata.name not in self.instaslices:
+            thing = msgspec.structs.replace(thing, metadata=ObjectMeta(name=thing.metadata.name))
+        self.server.put(INSTASLICES, thing)
 
     def remove_instaslice(self, name):
-        self.dispatcher.instaslice_changed(self.instaslices.pop(name), None)
+        self.objects_went = True
+        self.server.drop(INSTASLICES, self.instaslices[name])
+
+    def report(self, name, **changes):
+        """The agent of a node says something else."""
+        thing = self.instaslices[name]
+        self.change_instaslice(msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, **changes)))
 
     def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), namespace="team", **spec):
         """A pod with one container a profile, as the webhook leaves it."""
@@ -192,7 +294,7 @@ class World:
         self._set(msgspec.structs.replace(pod, metadata=meta))
 
     def delete_pod(self, uid):
-        self.dispatcher.pod_changed(self.pods.pop(uid), None)
+        self.server.drop(PODS, self.pods[uid])
 
     def change_pod(self, uid, **spec):
         pod = self.pods[uid]
@@ -212,6 +314,7 @@ class World:
         found += [("ungate", uid) for uid in self.ungates]
         found += [("fail", uid) for uid in self.failing]
         found += [("decide", "")] if self.woken else []
+        found += [("hear", resource.plural) for resource in self.lagging]
         found += [("agent", name) for name in self.instaslices if name not in self.mute and self._agent_work(name)]
         found += [("bind", uid) for uid, pod in self.pods.items() if self._bindable(pod)]
         return sorted(found)
@@ -231,46 +334,41 @@ class World:
         raise AssertionError(f"never comes to rest: {self.deeds()[:5]}")
 
     def wait(self, seconds):
+        """The time passes; the controller has set its alarm if it has something to do then."""
         self.now += seconds
-        self.woken = True
         self.settle()
 
     def _do_write(self, name):
-        self.unwritten.discard(name)
-        thing, book = self.instaslices.get(name), self.dispatcher.ledger.books.get(name)
-        if thing is not None and book is not None and thing.spec != book.spec():
-            self.change_instaslice(_with_spec(thing, book.spec()))
+        self._turn(self.unwritten, name, self.controller._write)
 
     def _do_ungate(self, uid):
-        self.ungates.discard(uid)
-        pod, promise = self.pods.get(uid), self.dispatcher.ledger.promises.get(uid)
-        if pod is None or promise is None or not gated(pod) or not promise.created:
-            return
-        assert patches.ungate(pod, promise.node, promise.uuids)
-        self.let_go(uid, promise.node, *promise.uuids)
-
-    def let_go(self, uid, node, *uuids):
-        """The gate goes, as a patch of the controller says it."""
-        pod = self.pods[uid]
-        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids), names.NODE: node}
-        meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
-        self.pinned[uid] = node
-        term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
-        pin = Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=[term])))
-        spec = msgspec.structs.replace(pod.spec, scheduling_gates=None, affinity=pin)
-        self._set(Pod(metadata=meta, spec=spec, status=pod.status))
+        self._turn(self.ungates, uid, self.controller._ungate)
 
     def _do_fail(self, uid):
-        reason = self.failing.pop(uid)
-        if uid in self.pods and not self.pods[uid].spec.node_name:
-            self._set(msgspec.structs.replace(self.pods[uid], status=PodStatus(phase="Failed", message=reason)))
+        self._turn(self.failing, uid, self.controller._fail)
+
+    def _turn(self, todo, key, reconcile):
+        """As a worker of a queue takes it: what went wrong, or is to be looked at again, comes again."""
+        todo.discard(key)
+        with self._term():
+            try:
+                again = _run(reconcile(key)) is not None
+            except KubeError:
+                again = True
+            if again:
+                todo.add(key)
+
+    def let_go(self, uid, node, *uuids):
+        """The gate goes, as a patch of the controller says it, whoever sent it."""
+        pod = self.pods[uid]
+        _run(self.server.client().patch(PODS, key_of(pod), patches.ungate(pod, node, uuids)))
 
     def _do_decide(self, _):
         self.woken = False
-        self.dispatcher.decide()
+        self.controller._decide()
 
     def _do_bind(self, uid):
-        self.change_pod(uid, node_name=self.pinned[uid])
+        self.change_pod(uid, node_name=self._bindable(self.pods[uid]))
         self._set(msgspec.structs.replace(self.pods[uid], status=PodStatus(phase="Running")))
 
     def _do_agent(self, name):
@@ -311,18 +409,22 @@ class World:
         )
 
     def _bindable(self, pod):
-        return not gated(pod) and not pod.spec.node_name and not pod.ended and not pod.spec.scheduling_gates
+        """The node to which a scheduler would bind it."""
+        if names.REQUESTED not in pod.metadata.annotations:  # not ours, and may not fit
+            return None
+        if pod.spec.node_name or pod.ended or pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
+            return None
+        admitting = [name for name, node in self.nodes.items() if admission.refusal(pod, node) is None]
+        return min(admitting, default=None)
 
     def _set(self, pod):
-        uid = pod.metadata.uid
-        old = self.pods.get(uid)
-        self.pods[uid] = pod
-        self.dispatcher.pod_changed(old, pod)
+        self.server.put(PODS, pod)
 
     # What always holds ----------------------------------------------------------------------------------------------
 
     def check(self):
-        assert not self.dispatcher.quarantine.failures, "something could not be handled: see the log"
+        if self.controller is not None:
+            assert not self.dispatcher.quarantine.failures, "something could not be handled: see the log"
         for name, thing in self.instaslices.items():
             models_of = {model.name: model.model() for model in thing.status.models}
             for gpu in thing.status.gpus:
@@ -338,13 +440,42 @@ class World:
             there = [pod for pod in self.pods.values() if pod.spec.node_name == name and not pod.ended]
             if name in self.nodes:
                 cpu = amounts(self.nodes[name].status.allocatable)["cpu"]
-                assert sum(effective(pod)["cpu"] for pod in there) <= cpu, f"node {name} has not that much CPU"
+                assert sum(effective(pod).get("cpu", 0) for pod in there) <= cpu, f"node {name} has not that much CPU"
             for pod in there:
-                if pod.metadata.deletion_timestamp:
+                if pod.metadata.deletion_timestamp or names.REQUESTED not in pod.metadata.annotations:
                     continue
+                here = {gpu.uuid for gpu in thing.status.gpus}
+                made = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() if g in here for s, p in at.items()}
                 for uuid in pod.metadata.annotations[names.MIG_UUIDS].split(","):
-                    made = {f"MIG-{g}-{s}-{p[0]}" for g, at in self.hardware.items() for s, p in at.items()}
-                    assert uuid in made, f"{pod.metadata.name} runs without its slice {uuid}"
+                    assert uuid in made, f"{pod.metadata.name} runs on {name} without its slice {uuid}"
+
+        if self.controller is not None and not self.lagging:
+            self._recount()
+
+    def _recount(self):
+        """What the ledger takes for held, and for used of nodes, against a count from the start."""
+        ledger, rooms = self.dispatcher.ledger, self.dispatcher.rooms
+        for book in ledger.books.values():
+            grants = [*(slot.grant for slot in book.slots.values()), *book.strangers.values(), *book.aside]
+            for gpu in book.gpus:
+                counted = sorted((each.want, each.start) for each in grants if each.gpu == gpu)
+                assert sorted((p.profile, p.start) for p in ledger.fleet.held(gpu)) == counted, f"held on {gpu}"
+        waits_in_vain = [
+            uid
+            for uid, pod in self.pods.items()
+            if not (pod.spec.scheduling_gates or pod.spec.node_name or pod.ended or uid in ledger.promises)
+        ]
+        if self.objects_went or waits_in_vain:  # what was promised counts until its pod is looked at again, or fails
+            return
+        where = {uid: pod.spec.node_name for uid, pod in self.pods.items() if not pod.ended and pod.spec.node_name}
+        where = {**{uid: promise.node for uid, promise in ledger.promises.items() if uid in self.pods}, **where}
+        for name, node in self.nodes.items():
+            left = amounts(node.status.allocatable)
+            for uid in [uid for uid, there in where.items() if there == name]:
+                for resource, amount in effective(self.pods[uid]).items():
+                    left[resource] = left.get(resource, 0) - amount
+            free = rooms.free(name)
+            assert {key: free.get(key, 0) for key in left} == left, f"free on {name}"
 
     def on(self, uid):
         """Where a pod runs or is to run, as the ledger has it."""
@@ -358,9 +489,29 @@ class World:
         return self.instaslices[name].spec
 
 
-def _with_spec(thing, spec):
-    meta = msgspec.structs.replace(thing.metadata, generation=thing.metadata.generation + 1)
-    return msgspec.structs.replace(thing, metadata=meta, spec=spec)
+def _caches(controller):
+    return {NODES: controller.nodes, INSTASLICES: controller.instaslices, PODS: controller.pods}
+
+
+_SUSPENDED = object()
+
+
+class _Pause:
+    def __await__(self):
+        yield
+
+
+async def _pause():
+    await _Pause()
+
+
+def _run(turn):
+    """Run a coroutine to its end, or to where it pauses: nothing else in this world waits."""
+    try:
+        turn.send(None)
+    except StopIteration as ended:
+        return ended.value
+    return _SUSPENDED
 
 
 def why(world, uid):

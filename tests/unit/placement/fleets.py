@@ -1,7 +1,12 @@
 """Small fleets, written as a test reads them."""
 
-from instaslice.geometry import models
-from instaslice.placement import Demand, Fleet, GpuId, Grant, NodeName, Placer, Plan, policies
+from random import Random
+
+from instaslice.geometry import States, models
+from instaslice.placement import Demand, Fleet, GpuId, Grant, NodeName, Placer, Plan, Regime, policies, rehearsal
+from instaslice.placement.portfolio import rankings
+from instaslice.placement.rehearsal import Herd
+from instaslice.placement.values import mix_of
 
 A100 = models.named("A100-40GB")
 PLACEABLE = tuple(model for model in models.known() if model.placements != "unknown")
@@ -45,3 +50,23 @@ def picture(made):
     return {
         gpu: sorted(made.held(gpu)) for node in made.nodes.values() for gpu in map(made.names.__getitem__, node.gpus)
     }
+
+
+def judged(recipe, asked, regime, gpus=8, runs=12):
+    """How well a recipe does for A100s on jobs of this mix that nobody has seen: more is better in every regime."""
+    model = A100.only([profile.name for profile in A100.profiles if profile.name in asked])
+    kinds, sizes = States.of(model).kinds, [profile.size for profile in model.profiles]
+    mix = mix_of(kinds, asked)
+    rate = gpus * kinds.slices / sum(share * size for share, size in zip(mix, sizes, strict=True))
+    random, total = Random(77), 0.0
+    for _ in range(runs):
+        jobs = rehearsal.jobs(mix, rate, round(rate if regime is Regime.FILL else 12 * rate), random)
+        herd = Herd(model, rankings(kinds, recipe, mix), gpus)
+        match regime:
+            case Regime.LOSS:
+                total += rehearsal.loss(herd, jobs, sizes, 3.0)
+            case Regime.FILL:
+                total += rehearsal.fill(herd, jobs, sizes)
+            case Regime.QUEUE:
+                total -= rehearsal.queue(herd, jobs, 3.0)
+    return total / runs

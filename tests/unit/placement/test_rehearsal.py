@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from fleets import A100
+from fleets import A100, judged
 
 from instaslice.geometry import States
 from instaslice.placement import Regime, rehearsal
@@ -63,6 +63,15 @@ def test_every_recipe_places_whatever_fits(recipe):
 def test_the_choice_repeats_from_a_seed(regime):
     outlook = Outlook({"1g.5gb": 5, "4g.20gb": 1, "7g.40gb": 2}, regime, concurrent=12)
     assert best_recipe(A100, 4, outlook, Random(3)) == best_recipe(A100, 4, outlook, Random(3))
+
+
+@pytest.mark.parametrize("regime", Regime)
+@pytest.mark.parametrize("asked", [{"3g.20gb": 5, "4g.20gb": 5, "1g.5gb": 10}, {"2g.10gb": 5, "3g.20gb": 5}], ids=str)
+def test_the_choice_is_near_the_best_on_jobs_that_it_has_not_seen(asked, regime):
+    scores = {recipe: judged(recipe, asked, regime) for recipe in RECIPES}
+    best, worst = max(scores.values()), min(scores.values())
+    chosen = scores[best_recipe(A100, 8, Outlook(asked, regime), Random(5))]
+    assert chosen >= worst + 0.9 * (best - worst)
 
 
 def test_without_gpus_there_is_nothing_to_rehearse():

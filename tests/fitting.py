@@ -1,4 +1,4 @@
-"""Pods and nodes for the tests of what fits where, from the JSON that a user would write."""
+"""Pods and nodes for tests of any area, from the JSON that a user would write."""
 
 import msgspec
 
@@ -11,20 +11,25 @@ def container(name="main", *, sidecar=False, **requests):
     return {"name": name, "resources": {"requests": named}, **({"restartPolicy": "Always"} if sidecar else {})}
 
 
-def pod(*containers, **spec):
-    made = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": list(containers), **spec}}
+def pod(*containers, meta=None, status=None, **spec):
+    """Of these containers; `meta` and `status` as they stand in JSON, every other keyword is of the spec."""
+    made = {
+        "metadata": {"name": "p", "namespace": "n", "uid": "u", **(meta or {})},
+        "spec": {"containers": list(containers), **spec},
+        "status": status or {},
+    }
     return msgspec.convert(made, Pod)
 
 
-def node(name="gpu-0", *, ready=True, labels=None, allocatable=None, **spec):
+def node(name="gpu-0", *, ready=True, uid="", labels=None, allocatable=None, **spec):
     conditions = [
         {"type": "MemoryPressure", "status": "False"},
         {"type": "Ready", "status": "True" if ready else "Unknown"},
     ]
     made = {
-        "metadata": {"name": name, "labels": labels or {}},
+        "metadata": {"name": name, "uid": uid, "labels": labels or {}},
         "spec": spec,
-        "status": {"allocatable": allocatable or {}, "conditions": conditions},
+        "status": {"allocatable": allocatable or {}, "capacity": allocatable or {}, "conditions": conditions},
     }
     return msgspec.convert(made, Node)
 

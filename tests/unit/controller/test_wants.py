@@ -1,0 +1,123 @@
+"""Which slices a pod holds at once, as the kubelet hands them out to its containers one after the other."""
+
+import pytest
+from fitting import container, pod
+
+from instaslice.controller.wants import gated, held_by_others, unbound, wanted
+from instaslice.errors import BadInput
+
+ONE, TWO, THREE = "1g.5gb", "2g.10gb", "3g.20gb"
+
+
+def asks(name, *profiles, sidecar=False):
+    made = container(name, sidecar=sidecar)
+    limits = {f"gpu.das.com/mig-{each}": str(profiles.count(each)) for each in profiles}
+    return {**made, "resources": {"limits": limits}}
+
+
+def sidecar(name, *profiles):
+    return asks(name, *profiles, sidecar=True)
+
+
+@pytest.mark.parametrize(
+    "initial, containers, found",
+    [
+        pytest.param([], [asks("c")], [], id="nothing"),
+        pytest.param([], [asks("c", TWO, ONE, ONE)], [("c", ONE), ("c", ONE), ("c", TWO)], id="several, by name"),
+        pytest.param([], [asks("c", ONE), asks("d", ONE)], [("c", ONE), ("d", ONE)], id="containers hold their own"),
+        pytest.param([asks("i", ONE)], [asks("c", ONE)], [("c", ONE)], id="an init container uses its successor's"),
+        pytest.param([asks("i", ONE)], [asks("c", TWO)], [("c", TWO), ("i", ONE)], id="not one of another profile"),
+        pytest.param(
+            [asks("i", ONE, ONE, ONE)], [asks("c", ONE)], [("c", ONE), ("i", ONE), ("i", ONE)], id="what is beyond it"
+        ),
+        pytest.param(
+            [asks("i", ONE, ONE), asks("j", ONE, ONE)],
+            [asks("c", ONE)],
+            [("c", ONE), ("i", ONE)],
+            id="the second init container uses what the first had",
+        ),
+        pytest.param(
+            [asks("i", ONE), asks("j", ONE, ONE, ONE)],
+            [asks("c", ONE)],
+            [("c", ONE), ("j", ONE), ("j", ONE)],
+            id="the one that needs most",
+        ),
+        pytest.param(
+            [asks("i", ONE), asks("j", TWO)],
+            [],
+            [("i", ONE), ("j", TWO)],
+            id="two init containers of different profiles",
+        ),
+        pytest.param(
+            [sidecar("s", ONE)], [asks("c", ONE)], [("s", ONE), ("c", ONE)], id="a sidecar beside a container"
+        ),
+        pytest.param(
+            [sidecar("s", ONE), asks("i", ONE)],
+            [asks("c", ONE)],
+            [("s", ONE), ("c", ONE)],
+            id="an init container after a sidecar uses what the container gets",
+        ),
+        pytest.param(
+            [sidecar("s", ONE), asks("i", ONE, ONE)],
+            [asks("c", ONE)],
+            [("s", ONE), ("c", ONE), ("i", ONE)],
+            id="and not what the sidecar holds",
+        ),
+        pytest.param(
+            [asks("i", ONE, ONE), sidecar("s", ONE)],
+            [asks("c", ONE)],
+            [("s", ONE), ("c", ONE)],
+            id="before the sidecar it may",
+        ),
+        pytest.param(
+            [sidecar("s", ONE), sidecar("t", ONE), asks("i", ONE)],
+            [],
+            [("s", ONE), ("t", ONE), ("i", ONE)],
+            id="two sidecars hold theirs while an init container runs",
+        ),
+        pytest.param(
+            [sidecar("s", ONE), asks("i", TWO), sidecar("t", TWO), asks("j", ONE)],
+            [asks("c", THREE)],
+            [("s", ONE), ("t", TWO), ("c", THREE), ("j", ONE)],
+            id="a sidecar gets what an init container before it had",
+        ),
+        pytest.param(
+            [{**asks("i"), "restartPolicy": "Never"}], [asks("c", ONE)], [("c", ONE)], id="never is no sidecar"
+        ),
+    ],
+)
+def test_what_is_held_together(initial, containers, found):
+    assert list(wanted(pod(*containers, initContainers=initial))) == found
+
+
+@pytest.mark.parametrize("number", ["1", "128", 128])
+def test_any_number_up_to_the_most_that_a_container_may_ask_for(number):
+    (made,) = [{"name": "c", "resources": {"limits": {"gpu.das.com/mig-1g.5gb": number}}}]
+    assert len(wanted(pod(made))) == int(number)
+
+
+@pytest.mark.parametrize("number", ["0", "129", "-1", "1.5", "", "१"])
+def test_any_other_number_is_refused(number):
+    (made,) = [{"name": "c", "resources": {"limits": {"gpu.das.com/mig-1g.5gb": number}}}]
+    with pytest.raises(BadInput, match="is not a number of slices up to 128"):
+        wanted(pod(made))
+
+
+def test_what_is_not_a_slice_of_ours_is_not_wanted():
+    limits = {"gpu.das.com/mem": "5", "nvidia.com/mig-1g.5gb": "1", "cpu": "1"}
+    assert wanted(pod({"name": "c", "resources": {"limits": limits}})) == ()
+
+
+def test_our_gate_and_those_of_others():
+    ours, theirs = {"name": "gpu.das.com/slice"}, {"name": "kueue.x-k8s.io/admission"}
+    assert (gated(pod()), held_by_others(pod())) == (False, [])
+    assert (gated(pod(schedulingGates=[theirs])), held_by_others(pod(schedulingGates=[theirs]))) == (
+        False,
+        ["kueue.x-k8s.io/admission"],
+    )
+    both = pod(schedulingGates=[theirs, ours])
+    assert (gated(both), held_by_others(both)) == (True, ["kueue.x-k8s.io/admission"])
+
+
+def test_of_a_pod_that_no_scheduler_has_looked_at():
+    assert unbound(pod()) == "no scheduler has looked at it since"
