@@ -2,6 +2,7 @@
 
 import functools
 import http.server
+import socket
 import threading
 
 import pytest
@@ -27,3 +28,11 @@ def serve():
     for server in servers:
         server.shutdown()
         server.server_close()
+
+
+@pytest.fixture
+def nobody():
+    """An address on which nobody listens, and which nobody else can take meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
