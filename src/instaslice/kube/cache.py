@@ -131,7 +131,6 @@ class Cache(Generic[T]):
 
     def _drop(self, key: Key) -> None:
         old = self._objects.pop(key)
-        self._answered.discard(key)
         self._forget(key, old)
         for handler in self._handlers:
             handler(old, None)

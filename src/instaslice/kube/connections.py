@@ -70,11 +70,11 @@ class Answer:
         return b"".join(self._chunks)
 
     async def start(self, most: int) -> bytes:
-        """The first bytes of a streamed answer, `most` of them or all that there are."""
+        """The first bytes of a streamed answer: all that there are, or no fewer than `most` and not many more."""
         taken = b""
         while len(taken) < most and (chunk := await self.read()):
             taken += chunk
-        return taken[:most]
+        return taken
 
     async def read(self) -> bytes:
         """What has come since the last read, at least a byte; b"" at the end."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 import urllib.request
 
 import pods
@@ -10,8 +11,11 @@ from history import following
 from tcp_proxy import Proxy
 
 from instaslice.kube.client import Client
-from instaslice.kube.core import PODS
-from instaslice.kube.meta import Key
+from instaslice.kube.core import NAMESPACES, PODS, Namespace
+from instaslice.kube.meta import Key, ObjectMeta
+from instaslice.local.binaries import Source
+from instaslice.local.cluster import Spec
+from instaslice.local.objects import Objects
 
 WAYS = [pytest.param(True, id="watch-list"), pytest.param(False, id="paged list, then watch")]
 
@@ -88,6 +92,46 @@ async def test_a_compacted_resource_version_is_listed_afresh(cluster, client, na
         await history.until_true(client, namespace)
         assert sorted(history.told) == [("came", "new"), ("changed", "changes"), ("went", "goes")]
         assert "listing afresh" in caplog.text
+
+
+def restart(cluster, meanwhile):
+    """Stop the API server and etcd, do something, start them."""
+    for component in ("kube-apiserver", "etcd"):
+        cluster.kill(component)
+    meanwhile()
+    for component in ("etcd", "kube-apiserver"):
+        cluster.start(component)
+
+
+async def test_a_server_that_was_restored_from_a_backup(new_cluster, tmp_path, caplog):
+    """It counts versions from the backup on, and takes a watch from one that it has not reached without a word."""
+    caplog.set_level("INFO")
+    cluster, namespace, backup = new_cluster("restored"), "team", tmp_path / "backup"
+    await asyncio.to_thread(cluster.up, Spec(nodes=1, bare=True), Source())
+    etcd = cluster.plane().layout.etcd
+
+    def restore():
+        shutil.rmtree(etcd)
+        shutil.copytree(backup, etcd)
+
+    async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
+        await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=namespace)))
+        await Objects(client).takes_pods(namespace)
+        await pods.make(client, namespace, ["stays", "changes", "returns"])
+        await asyncio.to_thread(restart, cluster, lambda: shutil.copytree(etcd, backup))
+        async with following(client, namespace) as history:
+            await pods.make(client, namespace, ["lost"])
+            await pods.remove(client, namespace, "returns")
+            for number in range(300):
+                await pods.label(client, namespace, "changes", str(number))
+            await history.until_true(client, namespace)
+            history.told.clear()
+            await asyncio.to_thread(restart, cluster, restore)
+            await history.until_true(client, namespace)
+            assert sorted(history.told) == [("came", "returns"), ("changed", "changes"), ("went", "lost")]
+            assert "the server went back from version" in caplog.text
+            await pods.label(client, namespace, "changes", "again")
+            await history.until_true(client, namespace)
 
 
 async def test_a_watch_that_goes_silent_is_replaced(client, namespace, proxy, behind_proxy):

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import socket
 import ssl
 
 import pytest
@@ -265,19 +264,11 @@ async def test_a_reader_that_takes_its_time_is_no_silent_server(clock):
     async with streaming(clock, silent_after=10) as (stream, answer):
         stream.say()
         await until(lambda: answer._chunks)
-        clock.advance(60)
+        clock.advance(61)
         assert await answer.read() == b"x"
-        clock.advance(9)  # what came meanwhile was perhaps not read, as nobody took it: the silence begins here
+        clock.advance(9.5)  # what came meanwhile was perhaps not read, as nobody took it: the silence begins here
         stream.say()
         assert await answer.read() == b"x"
-
-
-@pytest.fixture
-def nobody():
-    """An address on which nobody listens, and which nobody else can take meanwhile."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        yield f"127.0.0.1:{taken.getsockname()[1]}"
 
 
 async def test_a_server_that_is_not_there(nobody):

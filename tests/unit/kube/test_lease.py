@@ -291,11 +291,12 @@ async def test_a_lease_that_is_nobody_s_or_ours_is_taken_at_once(candidate, serv
         assert (spec.lease_transitions, spec.acquire_time) == (4, spec.renew_time)
 
 
-async def test_of_two_that_come_at_once_one_leads(candidate, server, clock):
+async def test_of_two_that_come_at_once_one_leads_and_nothing_is_wrong(candidate, server, clock, caplog):
     server.trouble = 0.5  # both read before either writes
     both = [candidate(name) for name in "ab"]
     await passing(clock, 20)
     assert [each.leads for each in both].count(True) == 1
+    assert caplog.records == []
     first = next(each for each in both if each.leads)
     first.run.cancel()
     await passing(clock, 5)

@@ -79,7 +79,9 @@ async def test_where_a_watch_that_ended_is_resumed(clock, lines, resumed, held):
 
 
 async def test_a_watch_list_is_believed_when_it_is_complete_and_not_before(clock):
-    story = await Story(clock, BEGUN, [error(410)], [added("b", "9"), AWAY], [added("c", "11"), complete("12")]).told()
+    story = await Story(
+        clock, BEGUN, [error(410)], [added("b", "9"), bookmark("10"), AWAY], [added("c", "11"), complete("12")]
+    ).told()
     assert story.asked == ["watch-list", "watch from 5", "watch-list", "watch-list", "watch from 12"]
     assert story.heard == [(None, "3"), ("3", None), (None, "11")]
 
@@ -116,7 +118,7 @@ async def test_a_server_that_has_no_watch_lists_is_listed_in_pages_from_then_on(
     listed = ("9", pod("a", "3"), pod("b", "4"))
     story = await Story(clock, Invalid("no"), listed, [error(410)], ("15", pod("b", "12"))).told()
     assert story.asked == ["watch-list", "list", "watch from 9", "list", "watch from 15"]
-    assert story.held == {"b": "12"}
+    assert story.heard == [(None, "3"), (None, "4"), ("3", None), ("4", "12")]
 
 
 async def test_an_empty_list_is_a_list(clock):

@@ -148,7 +148,15 @@ async def test_a_watch_that_is_refused_at_length_is_refused():
 
 async def test_a_status_as_long_as_can_be_is_read_whole():
     status = b'{"kind":"Status","reason":"Expired","message":"%s"}' % (b"x" * (MOST_ERROR - 100))
-    async with serving(answer(410, body=status)) as (_, made):
+
+    async def in_halves(_reader, writer):
+        said = answer(410, body=status)
+        writer.write(said[:10_000])
+        for _ in range(50):
+            await asyncio.sleep(0)
+        writer.write(said[10_000:])
+
+    async with serving(in_halves) as (_, made):
         with pytest.raises(errors.Gone) as caught:
             await watched(made)
         assert caught.value.reason == "Expired"
