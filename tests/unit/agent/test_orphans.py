@@ -177,7 +177,7 @@ async def test_a_slice_that_the_kubelet_knows_a_holder_of_is_in_use_though_its_p
         pytest.param(Pods(error=Unreachable("away")), None, "away", id="the API server, which is all there is"),
     ],
 )
-async def test_where_a_witness_does_not_answer_everything_stays(server, seating, says):
+async def test_where_one_of_them_does_not_answer_everything_stays(server, seating, says):
     found = await in_use(server, seating, "node", [orphan(0), orphan(1)])
     assert found == dict.fromkeys([orphan(0), orphan(1)], f"kept: nobody can say whether a pod uses it ({says})")
 

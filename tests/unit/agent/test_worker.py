@@ -105,3 +105,18 @@ def test_what_a_reset_took_from_a_gpu_is_missed_when_it_is_well_again():
     ills[0] = None
     assert bench.work() == {"a-0": "failed"}
     assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
+
+
+def test_a_slice_that_goes_missing_long_after_a_boot_is_not_laid_to_it():
+    bench = Bench()
+    bench.work()
+    bench.driver.reboot()
+    bench.work()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.write(bench.wants("a-0", state="ungated"))
+    bench.work()
+    bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
+    bench.agent.look()
+    assert bench.work() == {"a-0": "failed"}
+    assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
