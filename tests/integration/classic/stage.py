@@ -163,7 +163,16 @@ class Stage:
         return await self.until(there, lambda: (found := self.pod(name)) and found.status.phase in wanted and found)
 
     async def running(self, *pods):
-        return [await self.phase(each, "Running") for each in pods]
+        """The pods once they run. Their slices are known to the story then, which hears of them by another watch."""
+        found = [await self.phase(each, "Running") for each in pods]
+        for each in found:
+            await self.until(f"slices of {each.metadata.name}", lambda each=each: self._knows_slices(each))
+        return found
+
+    def _knows_slices(self, pod):
+        uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "")
+        made = {one.mig_uuid for thing in self.things for one in thing.status.slices}
+        return not uuids or (self.held(pod.metadata.name) and made.issuperset(uuids.split(",")))
 
     async def bound(self, name):
         await self.until(f"pod {name} bound", lambda: (found := self.pod(name)) and found.spec.node_name)
