@@ -107,7 +107,7 @@ class Seating:
         if now == (self._made, self._named, self._unnamed, self._gpus):
             return
         self._made, self._named, self._unnamed, self._gpus = now
-        for each in self._folder.seats() - self._bereft():
+        for each in self._folder.seats() - self._orphaned():
             hold = self._book.seats.get(each)
             if hold is None or hold not in made:
                 self._folder.remove(each)
@@ -277,19 +277,19 @@ class Seating:
                 edits = self._described(held)
                 if edits is not None:
                     files[each] = self._file(each, told, edits)
-        self._folder.become(files, keep=self._bereft())
+        self._folder.become(files, keep=self._orphaned())
         there = {held for _, held in self._made.values()}
         self._edits = {held: edits for held, edits in self._edits.items() if held in there}
 
-    def _bereft(self) -> set[Seat]:
+    def _orphaned(self) -> set[Seat]:
         """Seats that are bound to a slice that is there, or may be, and that no allocation names."""
         unread = {gpu.uuid for gpu in self._gpus if not gpu.read}
 
-        def bereft(hold: Hold) -> bool:
+        def orphaned(hold: Hold) -> bool:
             may_be = hold.gpu in unread and hold not in self._named
             return may_be or (hold.gpu, hold.profile, hold.start) in self._unnamed
 
-        return {each for each, hold in self._book.seats.items() if hold is not None and bereft(hold)}
+        return {each for each, hold in self._book.seats.items() if hold is not None and orphaned(hold)}
 
     def _described(self, held: Slice) -> Edits | None:
         """What its container needs; None until a driver that takes its time has said it."""

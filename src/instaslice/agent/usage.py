@@ -1,10 +1,13 @@
 """Which slices pods still use although no allocation names them: asked before such an orphan is destroyed.
 
-Allocations can go while their pods run: somebody deletes the object of the node, or the node registers again, and no
-controller is there to promise the slices once more. Two witnesses are heard, and each of them keeps a slice: the
-kubelet, which knows who holds which device even of pods that were removed by force, but knows nothing for a moment
-after its start; and the API server, whose pods are annotated with their slices, and which is all that there is for
-nodes without a kubelet of their own. Where one of them does not answer, nothing is destroyed: unknown is not free.
+Allocations can be lost while their pods run: somebody deletes the object of the node, or the node registers again, and
+no controller is there to write them again. Two sources are asked, and each of them can keep a slice:
+
+- The kubelet knows who holds which device, also of pods that were removed by force. Right after its start it may know
+  nothing yet.
+- The API server has the pods of the node, annotated with their slices. It is all there is for nodes without a kubelet.
+
+Where one of them does not answer, nothing is destroyed: unknown is not free.
 """
 
 from collections.abc import Sequence

@@ -387,7 +387,7 @@ class Dispatcher:
                 self._orders.tell(uid)
                 self._queue(pod)
             elif promise.created and self.ledger.books[promise.node].unready:
-                # Let go, it would be refused there. `_create_overdue` places it elsewhere if this lasts.
+                # Ungated now, it would be refused there. `_create_overdue` places it elsewhere if this lasts.
                 self._orders.tell(uid)
             elif promise.created:
                 for slot in promise.slots if self._failures else ():

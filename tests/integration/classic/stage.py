@@ -164,22 +164,16 @@ class Stage:
         return await self.until(there, lambda: (found := self.pod(name)) and found.status.phase in wanted and found)
 
     async def running(self, *pods):
-        """The pods once they run, and once the stage sees the slices that they were given: those come by another watch,
-        which may be behind."""
+        """The pods once they run. Their slices are known to the story then, which hears of them by another watch."""
         found = [await self.phase(each, "Running") for each in pods]
         for each in found:
-            given = each.metadata.annotations.get(names.MIG_UUIDS, "").split(",")
-            await self.until(f"slices of {each.metadata.name}", lambda given=given: set(given) <= self._seen() | {""})
+            await self.until(f"slices of {each.metadata.name}", lambda each=each: self._knows_slices(each))
         return found
 
-    def _seen(self):
-        """The slices that nodes report for allocations that are still there."""
-        return {
-            each.mig_uuid
-            for thing in self.things
-            for each in thing.status.slices
-            if each.id in {one.id for one in thing.spec.allocations}
-        }
+    def _knows_slices(self, pod):
+        uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "")
+        made = {one.mig_uuid for thing in self.things for one in thing.status.slices}
+        return not uuids or (self.held(pod.metadata.name) and made.issuperset(uuids.split(",")))
 
     async def bound(self, name):
         await self.until(f"pod {name} bound", lambda: (found := self.pod(name)) and found.spec.node_name)

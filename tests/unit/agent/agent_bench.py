@@ -83,7 +83,7 @@ class Bench:
             spawn=_spawn,
             changed=lambda: None,
             failed=self.failures.append,
-            in_use=self.in_use,
+            in_use=lambda orphans: self.in_use(orphans),
         )
         self.agent = NodeAgent(around, self.written)
 
@@ -94,10 +94,13 @@ class Bench:
     def write(self, *allocations):
         self.spec, self.generation = allocations, self.generation + 1
 
-    def work(self, *, report=True):
-        """Take in the spec and do what is due; `report` False is an agent that is killed before it could write."""
+    def take(self):
         meta = ObjectMeta(name="node", uid="u", generation=self.generation)
         self.agent.take(Instaslice(metadata=meta, spec=Spec(allocations=tuple(self.spec))))
+
+    def work(self, *, report=True):
+        """Take in the spec and do what is due; `report` False is an agent that is killed before it could write."""
+        self.take()
         self.agent.advance()
         if report:
             self.written = self.agent.status(None)

@@ -79,21 +79,58 @@ def test_who_uses_it_is_asked_ever_slower(bench):
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
 
-def test_nobody_is_asked_before_the_grace_is_over(bench):
-    asked = []
-    bench.in_use, plain = None, bench.in_use
+@pytest.fixture
+def asked(bench):
+    """How many orphans were asked about, question by question."""
+    found, plain = [], bench.in_use
 
     async def in_use(orphans):
-        asked.append(len(orphans))
+        found.append(len(orphans))
         return await plain(orphans)
 
     bench.in_use = in_use
     bench.restart()
     passes(bench, 0)
+    return found
+
+
+def test_nobody_is_asked_before_the_grace_is_over(bench, asked):
     passes(bench, GRACE - 1)
     assert asked == []
     passes(bench, 1)
     assert asked == [2], "once for all of a GPU"
+
+
+def test_before_a_destroy_is_tried_again_it_is_asked_again(bench, asked):
+    bench.users.clear()
+    bench.driver.faults.hold(bench.gpus[0], 0, "pid 1")
+    passes(bench, GRACE)
+    assert bench.there() == [("1g.5gb", 0)]
+    asked.clear()
+    passes(bench, bench.agent.again())
+    assert asked == [1]
+
+
+def test_an_orphan_that_is_promised_while_it_is_asked_about_is_asked_about_again_when_it_is_one_again(bench):
+    users = dict(bench.users)
+    answers = [bench.in_use]
+
+    async def promised_meanwhile(_orphans):
+        bench.in_use = answers.pop()
+        bench.write(bench.wants("again", state="ungated"))
+        bench.take()
+        return {}
+
+    bench.in_use = promised_meanwhile
+    bench.restart()
+    passes(bench, 0)
+    passes(bench, GRACE)
+    assert bench.work() == {"again": "created"}
+    bench.users = users
+    bench.write()
+    passes(bench, 0)
+    passes(bench, GRACE)
+    assert bench.there() == [("1g.5gb", 0)]
 
 
 def test_an_orphan_that_a_controller_promises_again_is_its_pods_and_ends_as_any_other(bench):
@@ -177,7 +214,7 @@ async def test_a_slice_that_the_kubelet_knows_a_holder_of_is_in_use_though_its_p
         pytest.param(Pods(error=Unreachable("away")), None, "away", id="the API server, which is all there is"),
     ],
 )
-async def test_where_a_witness_does_not_answer_everything_stays(server, seating, says):
+async def test_where_one_of_them_does_not_answer_everything_stays(server, seating, says):
     found = await in_use(server, seating, "node", [orphan(0), orphan(1)])
     assert found == dict.fromkeys([orphan(0), orphan(1)], f"kept: nobody can say whether a pod uses it ({says})")
 

@@ -68,6 +68,20 @@ def test_a_foreign_slice_after_the_grace(keep, left):
     assert bench.there() == left
 
 
+def test_where_slices_of_others_are_kept_ours_go_all_the_same():
+    bench = Bench(grace=60, keep_foreign=True)
+    bench.driver.create(bench.gpus[0], "2g.10gb", 2)
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.write()  # its allocation left without waiting for it
+    bench.work()
+    bench.write(bench.wants("b-0", start=1))  # which is decided upon anew meanwhile
+    bench.work()
+    bench.clock.seconds += 60
+    bench.work()
+    assert bench.there() == [("1g.5gb", 1), ("2g.10gb", 2)]
+
+
 def test_a_slice_whose_allocation_comes_back_within_the_grace_is_kept():
     bench = Bench(grace=60)
     bench.write(bench.wants("a-0", state="creating"))
@@ -103,5 +117,20 @@ def test_what_a_reset_took_from_a_gpu_is_missed_when_it_is_well_again():
     bench.work()
     bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
     ills[0] = None
+    assert bench.work() == {"a-0": "failed"}
+    assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
+
+
+def test_a_slice_that_goes_missing_long_after_a_boot_is_not_laid_to_it():
+    bench = Bench()
+    bench.work()
+    bench.driver.reboot()
+    bench.work()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.write(bench.wants("a-0", state="ungated"))
+    bench.work()
+    bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
+    bench.agent.look()
     assert bench.work() == {"a-0": "failed"}
     assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
