@@ -27,7 +27,7 @@ from instaslice.api.instaslice import (
 from instaslice.api.summary import holds_slot
 from instaslice.controller.promises import Promise, Slot, attempt
 from instaslice.controller.wants import Wanted
-from instaslice.geometry import ImpossibleGeometry, Model, States
+from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
 
@@ -304,12 +304,12 @@ class Ledger:
                 self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True
-                self._well(book, uuid)
+                self._well(book, uuid, news)
         book.left_out = left_out
         if book.boot_id != book.status.boot_id:
             book.boot_id = book.status.boot_id
             for uuid in book.gpus:
-                self._well(book, uuid)
+                self._well(book, uuid, news)
 
     def _add(self, book: Book, gpu: GpuId, model: Model, news: News) -> str:
         """Have a GPU in the fleet under this node, with what is promised on it. Why not, where another node has it: one
@@ -364,10 +364,10 @@ class Ledger:
             elif self.reopen(gpu, book.name, "unready"):
                 news.freed = True
 
-    def _well(self, book: Book, gpu: GpuId) -> None:
+    def _well(self, book: Book, gpu: GpuId, news: News) -> None:
         """The agent says that a GPU is well, or its machine started anew: what failed there may be tried again."""
         for place in [each for each in book.aside if each.gpu == gpu]:
-            self.bring_back(book.name, place)
+            news.freed |= self.bring_back(book.name, place)
 
     def _lose(self, book: Book, gpu: GpuId, news: News) -> None:
         """A GPU is gone with all that was on it."""
@@ -472,10 +472,18 @@ class Ledger:
             return f"it is of a model {gpu.model} that is not listed"
         found = self._models.get(geometry)
         if found is None:
-            found = model = geometry.model()
-            try:
-                States.of(model)
-            except ImpossibleGeometry as error:
-                found = str(error)
-            self._models[geometry] = found
+            found = self._models[geometry] = _checked(geometry.model())
         return found
+
+
+def _checked(model: Model) -> Model | str:
+    """The model, or why no GPU is like that: nothing may be placed by it, and its states are not to be listed."""
+    for profile in model.profiles:
+        for start in profile.starts:
+            if start + profile.size > model.memory_slices:
+                return f"{profile.name} at {start} takes {profile.size} of {model.memory_slices} memory slices"
+    try:
+        States.of(model)
+    except TooManyLayouts as error:
+        return str(error)
+    return model
