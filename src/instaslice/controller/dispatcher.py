@@ -437,11 +437,16 @@ class Dispatcher:
             late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
             self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
 
-    def _homeless_overdue(self, uid: str, _: float) -> None:
+    def _homeless_overdue(self, uid: str, now: float) -> None:
         """Sent to a node whose Instaslice object went away: it can run nowhere else."""
-        if uid in self._homeless and not self.pods[uid].spec.node_name:
-            node = pinned(self.pods[uid])
-            self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
+        if uid not in self._homeless or self.pods[uid].spec.node_name:
+            return
+        node = pinned(self.pods[uid])
+        if self.quarantine.why(Kind.INSTASLICE, node):
+            # Its slices may stand in there.
+            self.agenda.at(now + self.limits.bind, partial(self._homeless_overdue, uid))
+            return
+        self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)
