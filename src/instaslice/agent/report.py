@@ -26,11 +26,15 @@ def patch(before: Status | None, now: Status) -> list[JsonOp]:
 
 
 def awaited(before: Status | None, now: Status) -> bool:
-    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone."""
+    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone. One
+    of a slice that nobody asked for held its slot to the last."""
     if before is None:
         return True
     told = {each.id: each for each in before.slices}
     if any(told.get(each.id) != each for each in now.slices):
+        return True
+    gone = told.keys() - {each.id for each in now.slices}
+    if any(told[each].state is SliceState.FOREIGN for each in gone):
         return True
     quiet = {"observed_generation": 0, "slices": (), "summary": None}
     return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)
@@ -39,18 +43,6 @@ def awaited(before: Status | None, now: Status) -> bool:
 def under_way(status: Status) -> bool:
     """Whether more is about to change by itself."""
     return any(each.state in _UNDER_WAY for each in status.slices)
-
-
-def not_yet(before: Status, now: Status) -> Status:
-    """The same, with slices that were not said to be made before still being made."""
-    told = {each.id for each in before.slices if each.state is SliceState.CREATED}
-    slices = tuple(
-        msgspec.structs.replace(each, state=SliceState.CREATING, mig_uuid=None, gi=None, ci=None)
-        if each.state is SliceState.CREATED and each.id not in told
-        else each
-        for each in now.slices
-    )
-    return msgspec.structs.replace(now, slices=slices)
 
 
 def with_holders(status: Status, holder: Callable[[PreparedSlice], str]) -> Status:

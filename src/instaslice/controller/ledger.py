@@ -357,7 +357,11 @@ class Ledger:
     def _serving(self, book: Book, status: Status, news: News) -> None:
         """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
+        before = book.unready
         book.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
+        if bool(before) != bool(book.unready):
+            # Those that wait behind their gates, for it to serve again.
+            news.pods |= {slot.allocation.pod.uid for slot in book.slots.values()}
         for gpu in book.gpus:
             if book.unready:
                 self.close(gpu, book.name, "unready", book.unready)

@@ -44,6 +44,9 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         if promise.created and promise.ungate_refused:
             told = f"{where}: made, but the gate stays, as the API server refuses its removal: {promise.ungate_refused}"
             return Words(False, "UngateRefused", told, warning=True)
+        unready = dispatcher.ledger.books[promise.node].unready
+        if promise.created and unready:
+            return Words(False, "NodeNotServing", f"{where}: made, but no pod can start there now: {unready}")
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
     return _running(dispatcher, promise)
@@ -108,7 +111,7 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
     # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    counted = ask.amounts if isinstance(dispatcher.ledger.placer.place(ask.demand), Plan) else ask.needs
+    counted = ask.amounts if isinstance(dispatcher.fits_beside(ask), Plan) else ask.needs
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
         aside = dispatcher.quarantine.why(Kind.NODE, name)

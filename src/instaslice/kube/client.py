@@ -127,6 +127,15 @@ class Client:
                 return
             params["continue"] = page.metadata.continue_
 
+    async def version(self, resource: Resource[T], selector: Selector = EVERYTHING) -> str:
+        """The resource version that a list would have now."""
+        what = f"list {resource.plural} {selector.namespace}".rstrip()
+        params = {**selector.params(), "limit": "1"}
+        body = await self._transport.request(
+            "GET", resource.path(selector.namespace), what=what, params=params, repeatable=True
+        )
+        return resource.read_page(what, body).metadata.resource_version
+
     async def create(self, resource: Resource[T], body: T | Body) -> T:
         """Raises AlreadyExists."""
         key, document = resource.document(body)

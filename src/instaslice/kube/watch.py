@@ -2,7 +2,8 @@
 
 One Reflector a kind. It fills the store by a watch-list (the server streams what is there, then a bookmark, then the
 changes, in one answer) or, from servers that refuse that, by a paged list and a watch. It resumes where it was when a
-connection ends, lists afresh when the server forgot where that was (410), and replaces connections that went silent.
+connection ends, lists afresh when the server forgot where that was (410) or has never been there (it was restored from
+a backup), and replaces connections that went silent.
 """
 
 import logging
@@ -18,7 +19,7 @@ from instaslice.kube.clock import Clock
 from instaslice.kube.core import Bare
 from instaslice.kube.limits import Backoff
 from instaslice.kube.lines import Lines
-from instaslice.kube.meta import Key, Object, ObjectMeta, key_of
+from instaslice.kube.meta import Key, Object, ObjectMeta, is_older, key_of
 from instaslice.kube.resource import LeftOut, Resource
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,7 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(clock=clock, rng=rng, most=LONGEST_PAUSE, forget_after=LIVED_SECONDS)
         self._what = f"watch {resource.plural} {selector.namespace}".rstrip()
         self._version: str | None = None
-        """Where to resume. Opaque; None: list first."""
+        """Where to resume; None: list first."""
         self._initial: dict[Key, T] | None = None
         """What a watch-list has sent so far; swapped in only when complete."""
         self._heard = clock.monotonic()
@@ -150,6 +151,8 @@ class Reflector(Generic[T]):
                 self._watch_list = False
         if self._version is None:
             await self._list()
+        elif self.failure is not None:
+            self._reached(await self._client.version(self._resource, self._selector))
         await self._stream({"resourceVersion": self._version or ""})
 
     async def _list(self) -> None:
@@ -198,11 +201,19 @@ class Reflector(Generic[T]):
         if self._initial is not None:
             self._initial[key_of(thing)] = thing
             return
+        self._reached(thing.metadata.resource_version)
         if event.type == "DELETED":
             self._store.remove(thing)
         else:
             self._store.upsert(thing)
         self._version = thing.metadata.resource_version
+
+    def _reached(self, version: str) -> None:
+        """What the server has come to. Raises Gone where we were further already: then it was restored from a backup,
+        and what it did since under versions that we take for known would never be told. It does not say so by itself:
+        a watch from a version that it has not reached yet is accepted, and is silent until then."""
+        if is_older(version, self._version or ""):
+            raise errors.Gone(f"{self._what}: the server went back from version {self._version} to {version}")
 
     def _take_unreadable(self, line: bytes, error: msgspec.DecodeError) -> None:
         event = self._event(line)
@@ -241,6 +252,7 @@ class Reflector(Generic[T]):
             case "BOOKMARK":
                 mark = _mark.decode(event.object).metadata
                 if self._initial is None:
+                    self._reached(mark.resource_version)
                     self._version = mark.resource_version
                 elif (mark.annotations or {}).get(INITIAL_END) == "true":
                     self._store.replace(self._initial)

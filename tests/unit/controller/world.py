@@ -131,6 +131,11 @@ class World:
         spec = msgspec.structs.replace(self.nodes[name].spec, unschedulable=cordoned)
         self.change_node(msgspec.structs.replace(self.nodes[name], spec=spec))
 
+    def label(self, name, **labels):
+        meta = self.nodes[name].metadata
+        meta = msgspec.structs.replace(meta, labels={**meta.labels, **labels})
+        self.change_node(msgspec.structs.replace(self.nodes[name], metadata=meta))
+
     def remove_node(self, name):
         self.dispatcher.node_changed(self.nodes.pop(name), None)
 
@@ -142,7 +147,7 @@ class World:
     def remove_instaslice(self, name):
         self.dispatcher.instaslice_changed(self.instaslices.pop(name), None)
 
-    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), **spec):
+    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), namespace="team", **spec):
         """A pod with one container a profile, as the webhook leaves it."""
         number = next(self.numbers)
         containers = spec.pop("containers", None) or [
@@ -155,7 +160,7 @@ class World:
             for i, profile in enumerate(profiles)
         ]
         meta = ObjectMeta(
-            namespace="team",
+            namespace=namespace,
             name=f"pod-{number}",
             uid=f"uid-{number}",
             creation_timestamp=datetime.fromtimestamp(number, UTC),
@@ -192,6 +197,12 @@ class World:
     def change_pod(self, uid, **spec):
         pod = self.pods[uid]
         self._set(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **spec)))
+
+    def resize(self, uid, **requests):
+        """In place, the first container."""
+        first, *others = self.pods[uid].spec.containers
+        resources = msgspec.structs.replace(first.resources, requests={**first.resources.requests, **requests})
+        self.change_pod(uid, containers=[msgspec.structs.replace(first, resources=resources), *others])
 
     # What the other processes do ------------------------------------------------------------------------------------
 

@@ -45,6 +45,9 @@ class Server:
         body = {"metadata": {"resourceVersion": str(version)}, "items": items}
         yield resource.read_page("list nodes", json.dumps(body).encode())
 
+    async def version(self, resource, selector):
+        return "5"
+
     @asynccontextmanager
     async def watch(self, resource, selector, params, *, silent_after):
         if "sendInitialEvents" in params and self._lists:
