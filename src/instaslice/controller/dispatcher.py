@@ -567,7 +567,7 @@ class Dispatcher:
             if left > 0:
                 least = min(least, left)
             elif head.uid not in self._unkeepable:
-                if self._keep(pod, ask, now):
+                if self._kept(pod, ask, now):
                     self._unkeepable.clear()
                     return self.limits.patience
                 self._unkeepable.add(head.uid)
@@ -576,6 +576,13 @@ class Dispatcher:
         # Those that no node could hold are looked at again: a node may have come.
         self._unkeepable.clear()
         return max(min(least, LOOK_AGAIN), SHORTEST_LOOK)
+
+    def _kept(self, pod: Pod, ask: Ask, now: float) -> bool:
+        try:
+            return self._keep(pod, ask, now)
+        except Exception as error:
+            self.set_aside(Kind.POD, pod.metadata.uid, error)
+            return False
 
     def _keep(self, pod: Pod, ask: Ask, now: float) -> bool:
         """Keep room for a pod that has waited too long; False where it fits now, or no node could ever hold it."""

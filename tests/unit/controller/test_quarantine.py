@@ -65,6 +65,19 @@ def test_a_pod_costs_only_itself(world, monkeypatch, method):
     assert bad in world.running(), "it has changed"
 
 
+def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatch):
+    small = world.add_pod("1g.5gb")
+    world.settle()
+    bad = world.add_pod("7g.40gb")
+    fails_for(monkeypatch, Dispatcher, "_keep", bad)
+    world.wait(301)
+    assert why(world, bad).kind == "SetAside"
+    world.end_pod(small)
+    other = world.add_pod("7g.40gb")
+    world.settle()
+    assert world.running() == [other]
+
+
 def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
     uid = world.add_pod("7g.40gb")
     world.settle()
