@@ -46,6 +46,7 @@ T = TypeVar("T", bound=Object)
 K = TypeVar("K", bound=str)
 
 MANAGER = "instaslice-controller"
+KINDS = {NODES.kind: Kind.NODE, INSTASLICES.kind: Kind.INSTASLICE, PODS.kind: Kind.POD}
 LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
 """How long a write that nobody waits for may wait for company: the latter while pods wait for other writes."""
 UNGATES_AT_ONCE = 16
@@ -116,9 +117,9 @@ class Controller:
     async def run(self) -> None:
         """Until cancelled. Raises Deposed where another writes what only one may write: start anew then."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(NODES, self.nodes, Kind.NODE), name="watch nodes")
-            group.create_task(self._watch(INSTASLICES, self.instaslices, Kind.INSTASLICE), name="watch instaslices")
-            group.create_task(self._watch(PODS, self.pods, Kind.POD), name="watch pods")
+            group.create_task(self._watch(NODES, self.nodes), name="watch nodes")
+            group.create_task(self._watch(INSTASLICES, self.instaslices), name="watch instaslices")
+            group.create_task(self._watch(PODS, self.pods), name="watch pods")
             await asyncio.gather(self.nodes.synced(), self.instaslices.synced(), self.pods.synced())
             freeze_heap()
             self.resume()
@@ -190,9 +191,14 @@ class Controller:
 
     # Work -----------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, resource: Resource[T], cache: Cache[T], kind: Kind) -> None:
+    async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
+        kind = KINDS.get(resource.kind)
+
         def unreadable(meta: ObjectMeta, error: Unreadable) -> None:
-            self.dispatcher.set_aside(kind, meta.uid if kind is Kind.POD else meta.name, error)
+            if kind is None:
+                log.warning("%s", error)
+            else:
+                self.dispatcher.set_aside(kind, meta.uid if kind is Kind.POD else meta.name, error)
 
         await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng, unreadable=unreadable).run()
 

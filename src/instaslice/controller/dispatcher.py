@@ -486,11 +486,16 @@ class Dispatcher:
             late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
             self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
 
-    def _homeless_overdue(self, uid: str, _: float) -> None:
+    def _homeless_overdue(self, uid: str, now: float) -> None:
         """Sent to a node whose Instaslice object went away: it can run nowhere else."""
-        if uid in self._homeless and not self.pods[uid].spec.node_name:
-            node = pinned(self.pods[uid])
-            self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
+        if uid not in self._homeless or self.pods[uid].spec.node_name:
+            return
+        node = pinned(self.pods[uid])
+        if self.quarantine.why(Kind.INSTASLICE, node):
+            # Its slices may stand in there.
+            self.agenda.at(now + self.limits.bind, partial(self._homeless_overdue, uid))
+            return
+        self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)
@@ -563,7 +568,7 @@ class Dispatcher:
             if left > 0:
                 least = min(least, left)
             elif head.uid not in self._unkeepable:
-                if self._keep(pod, ask, now):
+                if self._kept(pod, ask, now):
                     self._unkeepable.clear()
                     return self.limits.patience
                 self._unkeepable.add(head.uid)
@@ -572,6 +577,13 @@ class Dispatcher:
         # Those that no node could hold are looked at again: a node may have come.
         self._unkeepable.clear()
         return max(min(least, LOOK_AGAIN), SHORTEST_LOOK)
+
+    def _kept(self, pod: Pod, ask: Ask, now: float) -> bool:
+        try:
+            return self._keep(pod, ask, now)
+        except Exception as error:
+            self.set_aside(Kind.POD, pod.metadata.uid, error)
+            return False
 
     def _keep(self, pod: Pod, ask: Ask, now: float) -> bool:
         """Keep room for a pod that has waited too long; False where it fits now, or no node could ever hold it."""

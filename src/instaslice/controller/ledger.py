@@ -27,7 +27,7 @@ from instaslice.api.instaslice import (
 from instaslice.api.summary import holds_slot
 from instaslice.controller.promises import Promise, Slot, attempt
 from instaslice.controller.wants import Wanted
-from instaslice.geometry import ImpossibleGeometry, Model, States
+from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
 
@@ -476,10 +476,18 @@ class Ledger:
             return f"it is of a model {gpu.model} that is not listed"
         found = self._models.get(geometry)
         if found is None:
-            found = model = geometry.model()
-            try:
-                States.of(model)
-            except ImpossibleGeometry as error:
-                found = str(error)
-            self._models[geometry] = found
+            found = self._models[geometry] = _checked(geometry.model())
         return found
+
+
+def _checked(model: Model) -> Model | str:
+    """The model, or why no GPU is like that: nothing may be placed by it, and its states are not to be listed."""
+    for profile in model.profiles:
+        for start in profile.starts:
+            if start + profile.size > model.memory_slices:
+                return f"{profile.name} at {start} takes {profile.size} of {model.memory_slices} memory slices"
+    try:
+        States.of(model)
+    except TooManyLayouts as error:
+        return str(error)
+    return model

@@ -8,6 +8,7 @@ import logging
 from enum import StrEnum
 
 from instaslice.controller.errors import Deposed
+from instaslice.errors import InstasliceError
 
 log = logging.getLogger(__name__)
 
@@ -43,8 +44,9 @@ class Quarantine:
         if isinstance(error, Deposed | MemoryError):
             raise error
         self.failures += 1
-        why = f"{type(error).__name__}: {error}"
-        log.error("%s: %s", what, why, exc_info=error)
+        known = isinstance(error, InstasliceError)
+        why = str(error) if known else f"{type(error).__name__}: {error}"
+        log.error("%s: %s", what, why, exc_info=None if known else error)
         return why
 
     def why(self, kind: Kind, key: str) -> str:

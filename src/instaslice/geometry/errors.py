@@ -1,10 +1,10 @@
-"""What can be wrong with a model, its name, or the name of a profile.
+"""What can be wrong with the name of a model or a profile.
 
 InstasliceError
 └── BadInput
-    ├── UnknownModel        no model of that name
-    ├── UnknownProfile      not a profile name, or not one that this model has
-    └── ImpossibleGeometry  placements that no GPU has
+    ├── UnknownModel     no model of that name
+    ├── UnknownProfile   not a profile name, or not one that this model has
+    └── TooManyLayouts   a geometry that no real GPU has
 """
 
 import difflib
@@ -21,8 +21,8 @@ class UnknownProfile(BadInput):
     """Not a profile name, or none of this model; the message says which there are."""
 
 
-class ImpossibleGeometry(BadInput):
-    """What is said of a GPU is true of none: a placement that leaves it, or more ways to cut it than can be listed."""
+class TooManyLayouts(BadInput):
+    """A model whose layouts are too many to be listed; the message says how many there are."""
 
 
 def nearest(name: str, known: Sequence[str], most: int = 4) -> list[str]:

@@ -9,14 +9,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
-from instaslice.geometry.errors import ImpossibleGeometry
+from instaslice.geometry.errors import TooManyLayouts
 from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.profiles import Engines, Placement, Profile
 
-MOST_STATES: Final = 20_000
-MOST_PLACEMENTS: Final = 256
-"""More than any GPU has, by ten times; listing so many takes a second. A report may say anything."""
+MOST_LAYOUTS: Final = 50_000
+"""Of a geometry; those that are known have a tenth of it at most."""
 ILLEGAL: Final = -1
 """Where a table has no state to lead to."""
 
@@ -33,7 +32,11 @@ class States:
     """
 
     def __init__(self, model: Model) -> None:
-        _check(model)
+        """Raises TooManyLayouts: somebody may have written a geometry that nobody could ever list."""
+        if (layouts := _layouts(model)) > MOST_LAYOUTS:
+            raise TooManyLayouts(
+                f"its profiles can lie in {layouts:.0e} ways on one GPU, more than can be looked through"
+            )
         self.slices: Final = model.memory_slices
         self.profiles: Final = model.profiles
         self.placements: Final = tuple(k for profile in model.profiles for k in profile.placements())
@@ -58,8 +61,7 @@ class States:
 
     @staticmethod
     def of(model: Model) -> "States":
-        """The states of a model, computed once for each geometry, whatever the model is called. Raises
-        ImpossibleGeometry."""
+        """The states of a model, computed once for each geometry, whatever the model is called."""
         return _states(_Geometry(model))
 
     def __len__(self) -> int:
@@ -118,8 +120,6 @@ class States:
                 self.before[to][k] = s
 
     def _add(self, layout: Layout) -> int:
-        if len(self.layouts) == MOST_STATES:
-            raise ImpossibleGeometry(f"it could be cut in more than {MOST_STATES} ways")
         self._ids[layout] = len(self.layouts)
         self.layouts.append(layout)
         self.after.append([ILLEGAL] * len(self.placements))
@@ -139,18 +139,13 @@ class States:
         return taken, compute, media, counts
 
 
-def _check(model: Model) -> None:
-    count = sum(len(profile.starts) for profile in model.profiles)
-    if count > MOST_PLACEMENTS:
-        raise ImpossibleGeometry(f"it has {count} placements, of which at most {MOST_PLACEMENTS} can be looked at")
-    for profile in model.profiles:
-        if len(set(profile.starts)) < len(profile.starts):
-            raise ImpossibleGeometry(f"{profile.name} starts twice at the same place")
-        for start in profile.starts:
-            if start + profile.size > model.memory_slices:
-                raise ImpossibleGeometry(
-                    f"{profile.name} at {start} takes {profile.size} of {model.memory_slices} memory slices"
-                )
+def _layouts(model: Model) -> int:
+    """The ways in which placements can lie beside each other: no fewer than there are states, and counted at once."""
+    ways = [1]  # by how many memory slices of the GPU may be used
+    placements = [placement for profile in model.profiles for placement in profile.placements()]
+    for end in range(1, max((each.start + each.size for each in placements), default=0) + 1):
+        ways.append(ways[-1] + sum(ways[each.start] for each in placements if each.start + each.size == end))
+    return ways[-1]
 
 
 class _Geometry:

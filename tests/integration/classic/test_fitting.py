@@ -5,6 +5,8 @@ import asyncio
 import pytest
 from stage import STORY, container, pod
 
+from instaslice.api import names
+from instaslice.api.instaslice import State
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key
 
@@ -131,3 +133,19 @@ async def test_a_pod_that_ends_gives_back_its_cpu_too(stage):
     await stage.phase("short", "Succeeded")
     await stage.running("next")
     assert stage.pod("short"), "it is still there to be read"
+
+
+async def test_a_pod_whose_affinity_names_two_nodes_runs_with_its_slice_on_the_one_that_has_room(stage):
+    """The pin of the pod stands in both terms; where it was sent is not read from there."""
+    first, second = await stage.node(gpus=1), await stage.node(gpus=1)
+    named = [
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [each]}]} for each in (first, second)
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": named}}
+    await stage.create(*(pod(name, "7g.40gb", affinity={"nodeAffinity": required}) for name in ("one", "other")))
+    found = await stage.running("one", "other")
+    assert {each.spec.node_name for each in found} == {first, second}
+    for each in found:
+        assert each.metadata.annotations[names.NODE] == each.spec.node_name
+        await stage.allocated(each.metadata.name, State.UNGATED)
+        await stage.said(each.metadata.name, "SliceReady")

@@ -181,7 +181,6 @@ def with_model(thing, **profile):
 
 IMPOSSIBLE = [
     pytest.param(lambda thing: with_model(thing, size=9), id="a placement that leaves the GPU"),
-    pytest.param(lambda thing: with_model(thing, starts=(0, 0)), id="a start twice"),
     pytest.param(lambda thing: with_model(thing, starts=tuple(range(128))), id="more starts than memory"),
     pytest.param(
         lambda thing: msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, models=())),
@@ -218,7 +217,7 @@ def test_a_geometry_that_could_be_cut_in_too_many_ways_is_refused_in_time():
     geometry = msgspec.structs.replace(geometry, memory_slices=100)
     thing = msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, models=(geometry,)))
     found = ledger(thing)
-    assert "more than 20000 ways" in found.books["gpu-0"].left_out["GPU-0"]
+    assert "more than can be looked through" in found.books["gpu-0"].left_out["GPU-0"]
 
 
 def test_a_gpu_without_profiles_is_full():
