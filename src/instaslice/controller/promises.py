@@ -50,6 +50,9 @@ class Promise:
     minded: bool = False
     """Whether its CPU is counted and its deadlines are kept: not yet for one that an earlier process made."""
 
+    ungate_refused: str = ""
+    """What the API server answered last, where it refused to take the gate of the pod away."""
+
     @property
     def created(self) -> bool:
         return all(slot.created for slot in self.slots)

@@ -231,7 +231,7 @@ class Thinking:
         self._policy = policies.named("adaptive")
         self.thoughts = []
 
-    def learn(self, fleet, *_):
+    def study(self, fleet, *_):
         self.thoughts.append(len(fleet))
 
     def __getattr__(self, name):

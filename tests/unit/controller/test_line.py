@@ -1,114 +1,114 @@
-"""Who is served next: by priority, then by arrival, whatever shapes the pods are of."""
+"""Who is asked for in a pass, in which order, and how a pass is interrupted and continued."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from instaslice.controller.line import Line
+from instaslice.controller.line import SHAPES_PER_ROUND, Line
 
 
-def line(*pods):
-    """Of (uid, shape, priority, since)."""
+class Room:
+    """Takes so many pods of each shape, by the first letter of their uid, and notes who was asked for."""
+
+    def __init__(self, **room):
+        self.room = room
+        self.asked = []
+
+    def __call__(self, uid):
+        self.asked.append(uid)
+        left = self.room.get(uid[0], 0)
+        self.room[uid[0]] = max(0, left - 1)
+        return left > 0
+
+
+def line(*uids, namespaces=None, priorities=None):
+    """Pods in the order they came, each of the shape of its first letter."""
     made = Line()
-    for pod in pods:
-        assert made.add(*pod)
+    for since, uid in enumerate(uids):
+        made.add(uid, uid[0], (priorities or {}).get(uid, 0), since, (namespaces or {}).get(uid, "team"))
     return made
 
 
-def served(made, rooms):
-    """The order in which they are asked, where a shape finds room so many times, and whom it was found for."""
-    asked, found = [], []
-    shapes = {}
-
-    def place(uid):
-        asked.append(uid)
-        shape = shapes.setdefault(uid[0], uid[0])
-        if rooms.get(shape, 0) > 0:
-            rooms[shape] -= 1
-            found.append(uid)
-            return True
-        return False
-
-    made.serve(place)
-    return asked, found
+@pytest.mark.parametrize(
+    "uids, room, asked",
+    [
+        pytest.param("a1 a2 b1", {"a": 9, "b": 9}, "a1 a2 b1", id="one after another"),
+        pytest.param("a1 b1 a2 b2", {"a": 9, "b": 9}, "a1 b1 a2 b2", id="two shapes, by arrival and not by shape"),
+        pytest.param("a1 a2 a3 b1", {"b": 1}, "a1 b1", id="where the first of a shape is refused, none is asked"),
+        pytest.param("a1 a2 b1 a3", {"a": 1, "b": 1}, "a1 a2 b1", id="a shape is asked until it is refused"),
+    ],
+)
+def test_a_pass_asks_in_order_of_arrival_and_once_for_each_shape_in_vain(uids, room, asked):
+    made, rooms = line(*uids.split()), Room(**room)
+    assert made.serve(rooms)
+    assert rooms.asked == asked.split()
 
 
-def test_two_shapes_are_served_in_the_order_of_arrival_and_not_shape_by_shape():
-    made = line(("a1", "a", 0, 1.0), ("a3", "a", 0, 3.0), ("b2", "b", 0, 2.0), ("b4", "b", 0, 4.0))
-    assert served(made, {"a": 9, "b": 9}) == (["a1", "b2", "a3", "b4"], ["a1", "b2", "a3", "b4"])
-    assert len(made) == 0
+def test_priority_comes_before_arrival():
+    rooms = Room(a=9, b=9)
+    line("a1", "b1", "a2", priorities={"a2": 5, "b1": 1}).serve(rooms)
+    assert rooms.asked == ["a2", "b1", "a1"]
 
 
-def test_where_the_first_of_a_shape_finds_no_room_the_others_of_it_are_not_asked():
-    made = line(("a1", "a", 0, 1.0), ("a2", "a", 0, 2.0), ("b3", "b", 0, 3.0), ("b4", "b", 0, 4.0))
-    assert served(made, {"b": 1}) == (["a1", "b3", "b4"], ["b3"])
-    assert list(made) == ["a1", "a2", "b4"]
+def test_who_was_refused_is_not_asked_again_before_room_may_have_come():
+    made, rooms = line("a1", "b1"), Room()
+    made.serve(rooms)
+    made.add("c1", "c", 0, 9.0, "team")
+    made.serve(rooms)
+    assert rooms.asked == ["a1", "b1", "c1"]
+    assert made.was_refused("a1")
+    made.ask_again()
+    assert not made.was_refused("a1")
+    made.serve(rooms)
+    assert rooms.asked[3:] == ["a1", "b1", "c1"]
 
 
-def test_a_higher_priority_goes_first_within_a_shape_and_between_shapes():
-    made = line(("a1", "a", 0, 1.0), ("a2", "a", 5, 2.0), ("b3", "b", 9, 3.0))
-    assert list(made) == ["b3", "a2", "a1"]
-    assert [place.uid for place in made.heads()] == ["b3", "a2"]
-    assert served(made, {"a": 9, "b": 9})[0] == ["b3", "a2", "a1"]
+def test_a_shape_that_all_have_left_is_new_when_it_comes_again():
+    made, rooms = line("a1"), Room()
+    made.serve(rooms)
+    made.leave("a1")
+    made.add("a2", "a", 0, 9.0, "team")
+    made.serve(rooms)
+    assert rooms.asked == ["a1", "a2"]
 
 
-def test_of_two_that_came_at_once_the_first_to_stand_in_line_goes_first():
-    made = line(("z", "z", 0, 1.0), ("a", "a", 0, 1.0))
-    assert list(made) == ["z", "a"]
-    assert served(made, {"a": 1, "z": 1})[0] == ["z", "a"]
+def test_a_pass_that_is_interrupted_goes_on_where_it_was():
+    made, rooms = line("a1", "b1", "c1"), Room(b=1)
+    parts = []
+    while not made.serve(rooms, lambda: True):
+        parts.append(list(rooms.asked))
+    assert parts == [["a1"], ["a1", "b1"]]
+    assert rooms.asked == ["a1", "b1", "c1"]
+    assert list(made) == ["a1", "c1"]
 
 
-def test_how_many_are_ahead():
-    made = line(("a1", "a", 0, 1.0), ("b2", "b", 0, 2.0), ("a3", "a", 1, 3.0))
-    assert [made.ahead(uid) for uid in ("a3", "a1", "b2")] == [0, 1, 2]
+def test_who_comes_while_a_pass_is_interrupted_is_part_of_it():
+    made, rooms = line("a1", "c1"), Room()
+    assert not made.serve(rooms, lambda: True)
+    made.add("b1", "b", 7, 9.0, "team")
+    assert made.serve(rooms)
+    assert rooms.asked == ["a1", "b1", "c1"]
 
 
-def test_nobody_stands_in_line_twice_and_who_left_may_come_again():
-    made = line(("a", "a", 0, 1.0))
-    assert not made.add("a", "b", 9, 0.0)
-    assert list(made) == ["a"]
-    assert made.leave("a")
-    assert not made.leave("a")
-    assert "a" not in made
-    assert made.heads() == []
-    assert made.add("a", "b", 0, 1.0)
+def test_a_namespace_with_thousands_of_shapes_holds_up_nobody_else():
+    made, rooms = Line(), Room()
+    for number in range(10 * SHAPES_PER_ROUND):
+        made.add(f"odd-{number}", ("odd", number), 0, number, "many")
+    made.add("last", "last", 0, 1e9, "few")
+    made.serve(rooms)
+    assert rooms.asked.index("last") == SHAPES_PER_ROUND
+    assert len(rooms.asked) == len(set(rooms.asked)) == 10 * SHAPES_PER_ROUND + 1
 
 
-def test_one_that_found_room_may_stand_in_line_again_before_the_pass_is_over():
-    made = line(("a1", "a", 0, 1.0), ("b2", "b", 0, 2.0))
-    asked = []
-
-    def place(uid):
-        asked.append(uid)
-        return True
-
-    made.serve(place)
-    assert (asked, len(made)) == (["a1", "b2"], 0)
+def test_as_many_shapes_as_a_round_has_are_asked_strictly_in_order():
+    made, rooms = Line(), Room()
+    for number in range(SHAPES_PER_ROUND):
+        made.add(f"x{number}", ("x", number), 0, number, "many")
+    made.add("y", "y", 0, SHAPES_PER_ROUND, "few")
+    made.serve(rooms)
+    assert rooms.asked == [*(f"x{number}" for number in range(SHAPES_PER_ROUND)), "y"]
 
 
-ARRIVALS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 5)), max_size=30)
-
-
-@given(ARRIVALS, st.sets(st.integers(0, 29)))
-def test_with_room_for_all_everybody_is_served_in_order_whoever_left_before(arrivals, leaving):
-    made, left = Line(), []
-    for number, (shape, priority, since) in enumerate(arrivals):
-        made.add(f"{shape}{number}", shape, priority, float(since))
-        left.append((-priority, since, number, f"{shape}{number}"))
-    for number in sorted(leaving, reverse=True):
-        if number < len(left):
-            assert made.leave(left.pop(number)[3])
-    in_order = [uid for *_, uid in sorted(left)]
-    assert list(made) == in_order
-    assert [made.ahead(uid) for uid in in_order] == list(range(len(in_order)))
-    asked = []
-    made.serve(lambda uid: asked.append(uid) or True)
-    assert asked == in_order
-    assert len(made) == 0
-
-
-@pytest.mark.parametrize("shapes", ["ab", "ba"])
-def test_a_shape_without_room_holds_up_no_other(shapes):
-    first, second = shapes
-    made = line((f"{first}1", first, 0, 1.0), (f"{second}2", second, 0, 2.0))
-    assert served(made, {second: 1})[1] == [f"{second}2"]
+def test_pods_that_find_room_do_not_count_against_their_namespace():
+    many = [f"a{number}" for number in range(3 * SHAPES_PER_ROUND)]
+    made, rooms = line(*many, "b1", namespaces={"b1": "few"}), Room(a=10_000, b=1)
+    made.serve(rooms)
+    assert rooms.asked == [*many, "b1"]

@@ -227,6 +227,11 @@ class World:
         spec = msgspec.structs.replace(self.nodes[name].spec, unschedulable=cordoned)
         self.change_node(msgspec.structs.replace(self.nodes[name], spec=spec))
 
+    def label(self, name, **labels):
+        meta = self.nodes[name].metadata
+        meta = msgspec.structs.replace(meta, labels={**meta.labels, **labels})
+        self.change_node(msgspec.structs.replace(self.nodes[name], metadata=meta))
+
     def remove_node(self, name):
         self.server.drop(NODES, self.nodes[name])
 
@@ -244,7 +249,7 @@ class World:
         thing = self.instaslices[name]
         self.change_instaslice(msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, **changes)))
 
-    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), **spec):
+    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), namespace="team", **spec):
         """A pod with one container a profile, as the webhook leaves it."""
         number = next(self.numbers)
         containers = spec.pop("containers", None) or [
@@ -257,7 +262,7 @@ class World:
             for i, profile in enumerate(profiles)
         ]
         meta = ObjectMeta(
-            namespace="team",
+            namespace=namespace,
             name=f"pod-{number}",
             uid=f"uid-{number}",
             creation_timestamp=datetime.fromtimestamp(number, UTC),
@@ -294,6 +299,12 @@ class World:
     def change_pod(self, uid, **spec):
         pod = self.pods[uid]
         self._set(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **spec)))
+
+    def resize(self, uid, **requests):
+        """In place, the first container."""
+        first, *others = self.pods[uid].spec.containers
+        resources = msgspec.structs.replace(first.resources, requests={**first.resources.requests, **requests})
+        self.change_pod(uid, containers=[msgspec.structs.replace(first, resources=resources), *others])
 
     # What the other processes do ------------------------------------------------------------------------------------
 
@@ -412,6 +423,9 @@ class World:
     # What always holds ----------------------------------------------------------------------------------------------
 
     def check(self):
+        assert self.controller is None or not self.dispatcher.quarantine.failures, (
+            "something could not be handled: see the log"
+        )
         for name, thing in self.instaslices.items():
             models_of = {model.name: model.model() for model in thing.status.models}
             for gpu in thing.status.gpus:
