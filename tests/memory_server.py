@@ -225,7 +225,7 @@ class MemoryServer:
 
     def _remove(self, kind, key):
         old = self._objects[kind].pop(key)
-        # An end has its place in the order of things, as every write.
+        # As a watch tells it: the deletion has a version of its own.
         old = {**old, "metadata": {**old["metadata"], "resourceVersion": self._version()}}
         self._tell(kind, old, None)
         return old

@@ -128,6 +128,20 @@ async def test_words_wait_while_a_wave_of_pods_goes_through(plant):
     assert plant.condition(uid) == "SliceReady"
 
 
+async def test_it_is_looked_at_each_second_whether_anybody_waits(plant):
+    world = plant.world
+    world.add_pod("1g.5gb")
+    await plant.passes(0)
+    world.add_node("b")
+    world.cordon("a")
+    await passes(world.clock, 0.9)
+    world.add_pod("1g.5gb")  # somebody waits when its second is over
+    await passes(world.clock, 0.2)
+    assert [each.state for each in world.spec("a").allocations] == [State.CREATING]
+    await plant.passes(1.5)
+    assert [each.state for each in world.spec("a").allocations] == [State.UNGATED]
+
+
 async def test_it_is_written_in_ten_seconds_though_pods_come_all_the_time(plant):
     world = plant.world
     world.add_node("b", gpus=16)

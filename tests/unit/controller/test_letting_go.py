@@ -29,11 +29,7 @@ def test_a_pod_that_is_let_go_has_its_slices_and_its_node_and_no_gate(world):
     pod = document(world, uid)
     assert "schedulingGates" not in pod["spec"]
     (made,) = world.instaslices["a"].status.slices
-    assert pod["metadata"]["annotations"] == {
-        names.REQUESTED: "{}",
-        names.MIG_UUIDS: made.mig_uuid,
-        names.NODE: "a",
-    }
+    assert pod["metadata"]["annotations"] == {names.REQUESTED: "{}", names.MIG_UUIDS: made.mig_uuid, names.NODE: "a"}
     (term,) = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
         "nodeSelectorTerms"
     ]

@@ -1,8 +1,6 @@
 """Who is asked for in a pass, in which order, and how a pass is interrupted and continued."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from instaslice.controller.line import SHAPES_PER_ROUND, Line
 
@@ -26,14 +24,6 @@ def line(*uids, namespaces=None, priorities=None):
     made = Line()
     for since, uid in enumerate(uids):
         made.add(uid, uid[0], (priorities or {}).get(uid, 0), since, (namespaces or {}).get(uid, "team"))
-    return made
-
-
-def placed(*pods):
-    """Of (uid, shape, priority, since)."""
-    made = Line()
-    for pod in pods:
-        assert made.add(*pod)
     return made
 
 
@@ -122,48 +112,3 @@ def test_pods_that_find_room_do_not_count_against_their_namespace():
     made, rooms = line(*many, "b1", namespaces={"b1": "few"}), Room(a=10_000, b=1)
     made.serve(rooms)
     assert rooms.asked == [*many, "b1"]
-
-
-def test_of_two_that_came_at_once_the_first_to_stand_in_line_goes_first():
-    made = placed(("z", "z", 0, 1.0), ("a", "a", 0, 1.0))
-    assert list(made) == ["z", "a"]
-    rooms = Room(a=1, z=1)
-    made.serve(rooms)
-    assert rooms.asked == ["z", "a"]
-
-
-def test_how_many_are_ahead():
-    made = placed(("a1", "a", 0, 1.0), ("b2", "b", 0, 2.0), ("a3", "a", 1, 3.0))
-    assert [made.ahead(uid) for uid in ("a3", "a1", "b2")] == [0, 1, 2]
-
-
-def test_nobody_stands_in_line_twice_and_who_left_may_come_again():
-    made = placed(("a", "a", 0, 1.0))
-    assert not made.add("a", "b", 9, 0.0)
-    assert list(made) == ["a"]
-    assert made.leave("a")
-    assert not made.leave("a")
-    assert "a" not in made
-    assert made.heads() == []
-    assert made.add("a", "b", 0, 1.0)
-
-
-ARRIVALS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2), st.integers(0, 5)), max_size=30)
-
-
-@given(ARRIVALS, st.sets(st.integers(0, 29)))
-def test_with_room_for_all_everybody_is_served_in_order_whoever_left_before(arrivals, leaving):
-    made, left = Line(), []
-    for number, (shape, priority, since) in enumerate(arrivals):
-        made.add(f"{shape}{number}", shape, priority, float(since))
-        left.append((-priority, since, number, f"{shape}{number}"))
-    for number in sorted(leaving, reverse=True):
-        if number < len(left):
-            assert made.leave(left.pop(number)[3])
-    in_order = [uid for *_, uid in sorted(left)]
-    assert list(made) == in_order
-    assert [made.ahead(uid) for uid in in_order] == list(range(len(in_order)))
-    asked = []
-    made.serve(lambda uid: asked.append(uid) or True)
-    assert asked == in_order
-    assert len(made) == 0

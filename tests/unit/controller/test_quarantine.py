@@ -1,16 +1,13 @@
 """An object that cannot be handled is set aside until it changes: it keeps what it holds, and all else goes on."""
 
 import asyncio
-import json
 import random
-from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from world import World, why
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES
 from instaslice.controller.agenda import Agenda
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.dispatcher import Dispatcher
@@ -18,8 +15,8 @@ from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.quarantine import Kind, Quarantine
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import NODES, PODS, Condition, Node, NodeStatus, Pod, PodSpec
-from instaslice.kube.errors import Invalid, Unreachable, Unreadable
+from instaslice.kube.core import Condition, Node, NodeStatus, Pod, PodSpec
+from instaslice.kube.errors import Unreachable, Unreadable
 from instaslice.kube.meta import ObjectMeta
 from instaslice.placement import policies
 
@@ -65,19 +62,6 @@ def test_a_pod_costs_only_itself(world, monkeypatch, method):
     assert bad in world.running(), "it has changed"
 
 
-def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatch):
-    small = world.add_pod("1g.5gb")
-    world.settle()
-    bad = world.add_pod("7g.40gb")
-    fails_for(monkeypatch, Dispatcher, "_keep", bad)
-    world.wait(301)
-    assert why(world, bad).kind == "SetAside"
-    world.end_pod(small)
-    other = world.add_pod("7g.40gb")
-    world.settle()
-    assert world.running() == [other]
-
-
 def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
     uid = world.add_pod("7g.40gb")
     world.settle()
@@ -102,25 +86,18 @@ def test_a_pod_that_is_gone_is_not_remembered_though_its_end_could_not_be_handle
     assert not world.dispatcher.quarantine.why(Kind.POD, uid)
 
 
-def touch(world):
-    """Somebody writes a label on the object of the node: another version of it, and nothing else."""
-    thing = world.instaslices["a"]
-    meta = msgspec.structs.replace(thing.metadata, labels={"touched": str(len(thing.metadata.labels))})
-    world.change_instaslice(msgspec.structs.replace(thing, metadata=meta))
-
-
 def test_an_instaslice_that_cannot_be_handled_loses_nothing_and_gets_nothing(world, monkeypatch):
     running = world.add_pod("1g.5gb")
     world.settle()
     monkeypatch.setattr(Ledger, "_slices", _defect)
-    touch(world)
+    world.report("a", observed_generation=2)
     world.add_pod("1g.5gb")
     world.settle()
     assert world.running() == [running]
     assert [each.pod.uid for each in world.spec("a").allocations] == [running]
     monkeypatch.undo()
     monkeypatch.setattr(World, "check", lambda _: None)
-    touch(world)
+    world.report("a", observed_generation=3)
     world.settle()
     assert len(world.running()) == 2
 
@@ -134,7 +111,7 @@ def test_of_an_instaslice_that_cannot_be_read_nothing_is_given_away(world):
     world.settle()
     assert world.running() == [running]
     assert "Instaslice a cannot be read" in why(world, waiting).message
-    touch(world)
+    world.report("a", observed_generation=2)
     world.settle()
     assert waiting in world.running()
 
@@ -152,7 +129,7 @@ def test_nobody_is_sent_to_a_node_that_cannot_be_handled_and_who_runs_there_stay
     world.wait(1000)
     assert world.running() == [running]
     assert world.on(running) == "a"
-    assert "is not a quantity" in why(world, waiting).message
+    assert "a: is set aside: BadQuantity" in why(world, waiting).message
     world.change_node(good)
     world.settle()
     assert waiting in world.running()
@@ -249,45 +226,3 @@ async def test_words_that_fail_are_not_told_for_ever(controller, monkeypatch):
 
 def _defect(*_, **__):
     raise RuntimeError("a defect")
-
-
-class Streams:
-    """A server whose lists are empty but for one object of a kind, which cannot be read."""
-
-    def __init__(self, resource, document):
-        self._resource, self._document = resource, document
-
-    async def pages(self, resource, _selector):
-        items = [self._document] if resource is self._resource else []
-        body = {"metadata": {"resourceVersion": "1"}, "items": items}
-        yield resource.read_page("list", json.dumps(body).encode())
-
-    @asynccontextmanager
-    async def watch(self, resource, _selector, params, *, silent_after):
-        if "sendInitialEvents" in params:
-            raise Invalid("a server without watch lists")
-        await asyncio.Event().wait()
-        yield
-
-
-@pytest.mark.parametrize(
-    "resource, cache, kind, key",
-    [
-        pytest.param(PODS, "pods", Kind.POD, "uid-x", id="a pod"),
-        pytest.param(NODES, "nodes", Kind.NODE, "x", id="a node"),
-        pytest.param(INSTASLICES, "instaslices", Kind.INSTASLICE, "x", id="an Instaslice"),
-    ],
-)
-async def test_what_the_watch_cannot_read_is_set_aside(resource, cache, kind, key):
-    bad = {"metadata": {"name": "x", "uid": "uid-x", "resourceVersion": "1"}, "spec": 7, "status": 7}
-    made = Controller(
-        Streams(resource, bad),
-        policies.named("adaptive"),
-        clock=SystemClock(),
-        rng=random.Random(0),
-        settings=Settings(),
-    )
-    watching = asyncio.create_task(made._watch(resource, getattr(made, cache)))
-    await asyncio.wait_for(getattr(made, cache).synced(), 5)
-    watching.cancel()
-    assert "cannot be read" in made.dispatcher.quarantine.why(kind, key)

@@ -65,6 +65,16 @@ def test_one_that_lies_where_something_was_promised_has_the_place_when_that_is_g
     assert world.on(later) == "a"
 
 
+def test_one_goes_with_its_gpu_and_the_gpu_comes_back_without_it(world):
+    gpus = world.instaslices["a"].status.gpus
+    reports(world, foreign())
+    world.report("a", gpus=(), slices=())
+    world.report("a", gpus=gpus)
+    uid = world.add_pod("7g.40gb")
+    world.settle()
+    assert world.running() == [uid]
+
+
 def test_one_on_a_gpu_that_is_not_listed_is_nobodys_trouble(world):
     reports(world, foreign(gpu="a/9"))
     uid = world.add_pod("7g.40gb")
