@@ -129,7 +129,7 @@ def test_nobody_is_sent_to_a_node_that_cannot_be_handled_and_who_runs_there_stay
     world.wait(1000)
     assert world.running() == [running]
     assert world.on(running) == "a"
-    assert "a: is set aside: BadQuantity" in why(world, waiting).message
+    assert "(a: is set aside: '" in why(world, waiting).message
     world.change_node(good)
     world.settle()
     assert waiting in world.running()
