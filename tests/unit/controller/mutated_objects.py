@@ -359,26 +359,20 @@ _SPOTS = {
 
 
 def _put(document, path, value):
-    """Whether the document has such a place: a list may be too short, or null."""
+    """Where the document has no such place, because a list is too short or null, it stays as it is."""
     *within, last = path
-    for step in within:
-        if isinstance(step, int):
-            if not isinstance(document, list) or len(document) <= step:
-                return False
-            document = document[step]
-        else:
-            if not isinstance(document, dict):
-                return False
-            if document.get(step) is None:
-                document[step] = {}
-            document = document[step]
-    if not isinstance(document, dict):
-        return False
+    for step, following in zip(within, path[1:], strict=True):
+        if isinstance(document, dict) and isinstance(following, str) and document.get(step) is None:
+            document[step] = {}
+        if not isinstance(document, dict) and len(document) <= step:
+            return
+        document = document[step]
+        if document is None:
+            return
     if value is ABSENT:
         document.pop(last, None)
     else:
         document[last] = copy.deepcopy(value)
-    return True
 
 
 # Instaslice objects, by the schema of our definition -----------------------------------------------------------------
