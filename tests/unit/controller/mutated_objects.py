@@ -199,6 +199,28 @@ _VALID = {
     ],
 }
 
+
+def _stranger(name, *profiles, namespace="kube-system", **more):
+    made = _pod(name, *profiles, **more)
+    made["metadata"]["namespace"] = namespace
+    return made
+
+
+_STRANGERS = {
+    "pods": [
+        # A Binding wrote its annotations: it asks for nothing and was given nothing.
+        _stranger("forged", on="gpu-0", given=["MIG-x"], phase="Running"),
+        _stranger("claims", "1g.6gb", on="gpu-1", given=["MIG-GPU-3-0"], phase="Running"),
+        _stranger("odd", *["1g.6gb"] * 200),
+    ],
+    "nodes": [_node("gpu-9")],
+    "instaslices": [
+        _instaslice("gpu-9", ["GPU-3", "GPU-9"], [{**_RUNS, "gpu": "GPU-9"}, {**_FREED, "gpu": "GPU-3"}], []),
+    ],
+}
+"""What may come to the valid cluster: pods made past webhook and policy, a node that reports the GPU of another."""
+_STRANGERS["pods"][0]["metadata"]["annotations"][names.MIG_UUIDS] = ""
+
 _RESOURCES = {"pods": PODS, "nodes": NODES, "instaslices": INSTASLICES}
 
 
@@ -553,16 +575,19 @@ def _documents(draw, most):
     for _ in range(draw(st.integers(0, most))):
         kind = draw(st.sampled_from(Cluster._fields))
         there = documents[kind]
-        index = draw(st.integers(0, len(there)))
-        if index < len(there):
-            _change(draw, kind, there[index])
-        elif there:
-            del there[draw(st.integers(0, len(there) - 1))]
+        new = [each for each in _STRANGERS[kind] if _key(each) not in map(_key, there)]
+        match draw(st.sampled_from(["change", "change", "change", "add", "remove"])):
+            case "change" if there:
+                _change(draw, kind, draw(st.sampled_from(there)))
+            case "add" if new:
+                there.append(copy.deepcopy(draw(st.sampled_from(new))))
+            case "remove" if there:
+                del there[draw(st.integers(0, len(there) - 1))]
     return documents
 
 
 def clusters(most=8):
-    """The valid cluster with up to so many changes, of which some take an object away."""
+    """The valid cluster with up to so many changes, of which some add a strange object or take one away."""
     return _documents(most).map(_cluster)
 
 
@@ -576,7 +601,7 @@ def histories(draw, most=6, changes=8):
     found = []
     for number in range(draw(st.integers(0, changes))):
         kind = draw(st.sampled_from(Cluster._fields))
-        valid_ones = {_key(each): each for each in _VALID[kind]}
+        valid_ones = {_key(each): each for each in (*_VALID[kind], *_STRANGERS[kind])}
         key = draw(st.sampled_from(sorted(valid_ones)))
         old = there[kind].get(key)
         if old is not None and draw(st.integers(0, 4)) == 0:
