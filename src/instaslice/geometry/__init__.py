@@ -7,7 +7,7 @@ discovered  a GPU type as NVML reports it, known by name or not
 states    every way in which one GPU can be cut, and what leads from one to the next
 """
 
-from instaslice.geometry.errors import UnknownModel, UnknownProfile
+from instaslice.geometry.errors import TooManyLayouts, UnknownModel, UnknownProfile
 from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.names import ProfileName
@@ -22,6 +22,7 @@ __all__ = [
     "Profile",
     "ProfileName",
     "States",
+    "TooManyLayouts",
     "UnknownModel",
     "UnknownProfile",
 ]

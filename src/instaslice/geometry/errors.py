@@ -3,7 +3,8 @@
 InstasliceError
 └── BadInput
     ├── UnknownModel     no model of that name
-    └── UnknownProfile   not a profile name, or not one that this model has
+    ├── UnknownProfile   not a profile name, or not one that this model has
+    └── TooManyLayouts   a geometry that no real GPU has
 """
 
 import difflib
@@ -18,6 +19,10 @@ class UnknownModel(BadInput):
 
 class UnknownProfile(BadInput):
     """Not a profile name, or none of this model; the message says which there are."""
+
+
+class TooManyLayouts(BadInput):
+    """A model whose layouts are too many to be listed; the message says how many there are."""
 
 
 def nearest(name: str, known: Sequence[str], most: int = 4) -> list[str]:

@@ -9,10 +9,13 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from instaslice.geometry.errors import TooManyLayouts
 from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.profiles import Engines, Placement, Profile
 
+MOST_LAYOUTS: Final = 50_000
+"""Of a geometry; those that are known have a tenth of it at most."""
 ILLEGAL: Final = -1
 """Where a table has no state to lead to."""
 
@@ -29,6 +32,11 @@ class States:
     """
 
     def __init__(self, model: Model) -> None:
+        """Raises TooManyLayouts: somebody may have written a geometry that nobody could ever list."""
+        if (layouts := _layouts(model)) > MOST_LAYOUTS:
+            raise TooManyLayouts(
+                f"its profiles can lie in {layouts:.0e} ways on one GPU, more than can be looked through"
+            )
         self.slices: Final = model.memory_slices
         self.profiles: Final = model.profiles
         self.placements: Final = tuple(k for profile in model.profiles for k in profile.placements())
@@ -129,6 +137,15 @@ class States:
             media = [a + b for a, b in zip(media, profile.engines.media, strict=True)]
             counts[self._owner[k]] += 1
         return taken, compute, media, counts
+
+
+def _layouts(model: Model) -> int:
+    """The ways in which placements can lie beside each other: no fewer than there are states, and counted at once."""
+    ways = [1]  # by how many memory slices of the GPU may be used
+    placements = [placement for profile in model.profiles for placement in profile.placements()]
+    for end in range(1, max((each.start + each.size for each in placements), default=0) + 1):
+        ways.append(ways[-1] + sum(ways[each.start] for each in placements if each.start + each.size == end))
+    return ways[-1]
 
 
 class _Geometry:

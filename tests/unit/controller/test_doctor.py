@@ -184,7 +184,11 @@ BROKEN = [
             [pod("a", "1g.5gb", "1g.5gb", gates=[GATE], condition="False")],
             [
                 instaslice(changed(GI_ONE, state=State.CREATED)),
-                instaslice(allocation("a", "1g.5gb", 1, number=1, state=State.CREATED), name="gpu-1"),
+                instaslice(
+                    allocation("a", "1g.5gb", 1, gpu="GPU-2", number=1, state=State.CREATED),
+                    name="gpu-1",
+                    gpus=["GPU-2", "GPU-3"],
+                ),
             ],
             [node(), node("gpu-1")],
         ),
