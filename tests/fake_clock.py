@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 
 class FakeClock:
-    def __init__(self):
-        self._now = 1000.0
+    def __init__(self, start=1000.0):
+        self._now = start
         self._calls = []
         self._count = 0
 
@@ -29,6 +29,13 @@ class FakeClock:
         woken = asyncio.get_running_loop().create_future()
         self.call_later(seconds, lambda: woken.done() or woken.set_result(None))
         await woken
+
+    @property
+    def next(self):
+        """When the next call is due; None where there is none."""
+        while self._calls and self._calls[0][2].cancelled:
+            heapq.heappop(self._calls)
+        return self._calls[0][0] if self._calls else None
 
     def advance(self, seconds):
         """Move on, making the calls that fall due, each at its own time."""
