@@ -153,6 +153,31 @@ BROKEN = [
         world([A], nodes=[node(ready=False)]), Invariant.POD_HAS_SLICES, PASSING, id="a pod on a node that is lost"
     ),
     pytest.param(
+        world([changed(A, metadata=changed(A.metadata, deletion_timestamp=NOW))]),
+        Invariant.POD_HAS_SLICES,
+        PASSING,
+        id="a pod that is being deleted and has given up its slice",
+    ),
+    pytest.param(world([A], []), Invariant.POD_HAS_SLICES, PASSING, id="the object of its node is gone"),
+    pytest.param(
+        world([pod("a", "1g.5gb", on="gpu-0")]),
+        Invariant.POD_HAS_SLICES,
+        CERTAIN,
+        id="past its gate and given nothing",
+    ),
+    pytest.param(
+        world([A], [instaslice(GI_ONE, slices=[])], [node(ready=False)]),
+        Invariant.SLICE_EXISTS,
+        PASSING,
+        id="no slice on a node that is lost",
+    ),
+    pytest.param(
+        world([], [instaslice(slices=[made(GI_ONE, SliceState.DELETING)])]),
+        Invariant.SLICE_OWNED,
+        PASSING,
+        id="a slice of no allocation that is being destroyed",
+    ),
+    pytest.param(
         world([A], [instaslice(slices=[made(GI_ONE, SliceState.FOREIGN, id=uuid(GI_ONE), mig_uuid=uuid(GI_ONE))])]),
         Invariant.POD_HAS_SLICES,
         PASSING,
@@ -281,6 +306,37 @@ LEGAL = [
     ),
     pytest.param(world([], [instaslice(slices=[FOREIGN])]), id="a foreign slice that is called so"),
     pytest.param(two(BESIDE), id="two pods side by side"),
+    pytest.param(
+        world(
+            [pod("a", "1g.5gb", "1g.5gb", on="gpu-0", given=[uuid(BESIDE), uuid(GI_ONE)])],
+            [instaslice(GI_ONE, allocation("a", "1g.5gb", 1, number=1))],
+        ),
+        id="two slices, named in another order",
+    ),
+    pytest.param(
+        world(
+            [],
+            [
+                instaslice(
+                    slices=[
+                        changed(FOREIGN, mig_uuid="MIG-x"),
+                        made(BESIDE, SliceState.DELETED, id="old", mig_uuid="MIG-x"),
+                    ]
+                )
+            ],
+        ),
+        id="a UUID that comes again once its slice is gone",
+    ),
+    pytest.param(
+        world([pod("a", "1g.5gb", gates=[GATE], deleted=True)]), id="a gated pod that was deleted says nothing more"
+    ),
+    pytest.param(
+        world([pod("a", on="gpu-0", cpu="200", phase="Succeeded"), A], [instaslice(GI_ONE)]),
+        id="a pod that has ended uses no CPU",
+    ),
+    pytest.param(
+        world([pod("other", on="gpu-0", cpu="200")]), id="a node that others have overcommitted is not for us to judge"
+    ),
     pytest.param(
         world(
             [A],

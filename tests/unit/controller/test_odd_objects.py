@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from mutated_objects import clusters, histories
 from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid, world
 
+from instaslice.api.instaslice import State
 from instaslice.api.names import GATE
 from instaslice.controller.doctor import Event, Invariant, Replay, World, examine, look
 from instaslice.controller.doctor.asked import asked, asks
@@ -71,6 +72,36 @@ def test_the_doctor_counts_as_the_controller_does(odd):
     assert asks(odd) or not expected
 
 
+ONE, TWO = {"gpu.das.com/mig-1g.5gb": "1"}, {"gpu.das.com/mig-1g.5gb": "2"}
+MEDIA = {"gpu.das.com/mig-1g.5gb.me": "1"}
+
+
+def of(containers, init=()):
+    """A pod of containers that ask for these slices; of `(limits, "Always")` it is a sidecar."""
+    first = [
+        {"name": f"i{i}", "resources": {"limits": each}, "restartPolicy": how} for i, (each, how) in enumerate(init)
+    ]
+    then = [{"name": f"c{i}", "resources": {"limits": each}} for i, each in enumerate(containers)]
+    spec = {"containers": then, "initContainers": first}
+    return msgspec.convert({"metadata": {"name": "w"}, "spec": spec}, Pod)
+
+
+@pytest.mark.parametrize(
+    "containers, init, expected",
+    [
+        pytest.param([ONE, TWO], [], {"1g.5gb": 3}, id="containers add up"),
+        pytest.param([ONE, MEDIA], [], {"1g.5gb": 1, "1g.5gb+me": 1}, id="a name as drivers write it"),
+        pytest.param([ONE], [(TWO, ""), (TWO, "")], {"1g.5gb": 2}, id="init containers follow each other"),
+        pytest.param([ONE], [(ONE, "Always")], {"1g.5gb": 2}, id="a sidecar stays"),
+        pytest.param([{}], [(ONE, "Always"), (TWO, "Always"), (ONE, "")], {"1g.5gb": 4}, id="beside all sidecars"),
+        pytest.param([ONE], [(TWO, ""), (ONE, "Always")], {"1g.5gb": 2}, id="before a sidecar"),
+    ],
+)
+def test_how_many_slices_a_pod_has_at_one_time(containers, init, expected):
+    assert asked(of(containers, init)) == expected
+    assert Counter(each.profile for each in wanted(of(containers, init))) == expected
+
+
 HELD = allocation("a", "1g.5gb", 0)
 RUNS = pod("a", "1g.5gb", on="gpu-0", given=[uuid(HELD)])
 BROKEN = world([RUNS], [instaslice(HELD, slices=[])])
@@ -104,6 +135,7 @@ def listed(thing, **fields):
 
 
 ELSEWHERE = instaslice(name="gpu-1", gpus=["GPU-8", "GPU-9"])
+LEFT = allocation("left", "1g.5gb", 0, gpu="GPU-8", state=State.DELETING)
 UNNAMED = msgspec.structs.replace(GEOMETRY.profiles[0], name="1g.5gb-xyz")
 
 UNREADABLE = [
@@ -117,6 +149,13 @@ UNREADABLE = [
     pytest.param(node("gpu-1", cpu="1Zi"), "node gpu-1", "1Zi", id="a node's quantity"),
     pytest.param(
         listed(ELSEWHERE, model="unheard of"), "instaslice gpu-1", "not listed", id="a model that is not listed"
+    ),
+    pytest.param(node("gpu-1", **{"gpu.das.com/mem": "1Zi"}), "node gpu-1", "1Zi", id="what a node advertises"),
+    pytest.param(
+        listed(instaslice(LEFT, name="gpu-1", gpus=["GPU-8", "GPU-9"], slices=[]), model="unheard of"),
+        "instaslice gpu-1",
+        "not listed",
+        id="a slice on a GPU of a model that is not listed",
     ),
     pytest.param(
         listed(with_status(ELSEWHERE, models=(endless(),)), model="endless"),
