@@ -74,6 +74,8 @@ def _text(told: Explanation, now: datetime) -> None:
     if asks:
         click.echo(f"  asks for  {asks}")
     click.echo(f"  {told.message}")
+    for each in told.left_out:
+        click.echo(f"  left out  {each}")
     for place in told.slices:
         gpu = f"GPU {place.index}" if place.index is not None else place.gpu
         uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""

@@ -13,12 +13,12 @@ from instaslice.geometry import models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key
-from instaslice.webhook.keeper import FileKeeper, Keeper, SecretKeeper, begin, keep
+from instaslice.webhook.keeper import EVERY_SECONDS, FileKeeper, Keeper, SecretKeeper, begin, keep
 from instaslice.webhook.largest import MOST_GPUS, LargestNode
 from instaslice.webhook.server import Webhook, serving
 
 PAUSE_SECONDS = 5.0
-"""Between saying that we stop and stopping: the time in which the Service hears of it."""
+"""Between saying that we stop and stopping."""
 
 EXAMPLES = """\b
 Examples:
@@ -54,6 +54,22 @@ Examples:
 @click.option(
     "--max-gpus", type=click.IntRange(1), default=MOST_GPUS, show_default=True, help="GPUs of the largest node."
 )
+@click.option(
+    "--check-every",
+    type=click.FloatRange(0, min_open=True),
+    default=EVERY_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Between looks at certificates and configuration.",
+)
+@click.option(
+    "--drain",
+    type=click.FloatRange(0),
+    default=PAUSE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Go on answering for so long once asked to stop: the time in which the Service hears of it.",
+)
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
     host: str | None,
@@ -65,6 +81,8 @@ def command(
     configuration: str,
     model_names: tuple[str, ...],
     max_gpus: int,
+    check_every: float,
+    drain: float,
     kubeconfig: Path | None,
 ) -> None:
     """Gate the pods that ask for slices, and turn away those that nothing could ever serve."""
@@ -86,20 +104,22 @@ def command(
                 served = [f"{service}.{namespace}.svc", *serve_as]
                 keeper = SecretKeeper(client, Key(namespace, name), served, configuration=configuration, clock=clock)
             await begin(keeper, clock)
-            await _serve(webhook, keeper, clock, host, port)
+            await _serve(webhook, keeper, clock, host, port, check_every, drain)
 
     asyncio.run(run())
 
 
-async def _serve(webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int) -> None:
+async def _serve(
+    webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int, check_every: float, drain: float
+) -> None:
     """Until SIGTERM or SIGINT; a failing task ends it too."""
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
     async with serving(webhook, keeper.context, host=host, port=port) as bound, asyncio.TaskGroup() as group:
-        keeping = group.create_task(keep(keeper, clock))
+        keeping = group.create_task(keep(keeper, clock, every=check_every))
         click.echo(f"serving on port {bound}")
         await asked.wait()
         webhook.ready = False
-        await clock.sleep(PAUSE_SECONDS)
+        await clock.sleep(drain)
         keeping.cancel()

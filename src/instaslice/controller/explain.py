@@ -1,11 +1,13 @@
 """Why a pod is where it is: its state, since when, what it waits for, what would make it fit, or where its slices are.
 
-Pure. Builds the controller's own ledger from lists and asks it what the controller would ask; decides nothing.
+Pure. Builds the controller's own ledger from lists and asks it what the controller would ask; decides nothing. An
+object that cannot be made sense of is left out, and the explanation says so.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from random import Random
 
 import msgspec
@@ -15,10 +17,13 @@ from instaslice.api.instaslice import Allocation
 from instaslice.controller import admission
 from instaslice.controller.asks import Ask
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.doctor.world import World
+from instaslice.controller.doctor.asked import asked, asks
+from instaslice.controller.doctor.readable import of_pod
+from instaslice.controller.doctor.world import World, named
 from instaslice.controller.orders import Limits
-from instaslice.controller.wants import gated, held_by_others, unbound, wanted
+from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.controller.words import FULL, words
+from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.placement import NodeName, Policy, Refusal
 
@@ -27,6 +32,7 @@ class Stage(StrEnum):
     """Where a pod is on its way."""
 
     NOT_OURS = "not ours"
+    UNREADABLE = "asks for what does not exist"
     HELD = "held by another gate"
     WAITING = "waiting for room"
     CREATING = "slices being made"
@@ -65,6 +71,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     could: list[str] = []
     """Of a pod that waits: nodes that would hold it if nothing else ran there."""
     slices: list[Place] = []
+    left_out: list[str] = []
+    """Objects that were left out of account, and why."""
 
 
 class _Ears:
@@ -84,15 +92,23 @@ class _Ears:
 def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
     """What the controller would say of the pod if asked now."""
     name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-    asks = _counted(pod)
-    if not asks:
+    if not asks(pod):
         return Explanation(pod=name, stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
+    if why := of_pod(pod):
+        message = f"{why}; delete the pod and ask for slices that exist"
+        return Explanation(pod=name, stage=Stage.UNREADABLE, since=pod.metadata.creation_timestamp, message=message)
+    wants = dict(asked(pod))
     if pod.ended:
         message = (
             f"{pod.status.phase}{f': {pod.status.message}' if pod.status.message else ''}; its slices are given back"
         )
-        return Explanation(pod=name, stage=Stage.ENDED, since=_ended(pod), message=message, asks=asks)
-    dispatcher = _dispatcher(world, policy)
+        return Explanation(pod=name, stage=Stage.ENDED, since=_ended(pod), message=message, asks=wants)
+    dispatcher, left_out = _dispatcher(world, policy)
+    told = _told(world, dispatcher, pod, name, wants)
+    return msgspec.structs.replace(told, left_out=left_out)
+
+
+def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
     uid = pod.metadata.uid
     if uid in dispatcher.line:
         return _waiting(dispatcher, pod, name, asks)
@@ -199,18 +215,30 @@ def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, as
     )
 
 
-def _dispatcher(world: World, policy: Policy) -> Dispatcher:
+def _dispatcher(world: World, policy: Policy) -> tuple[Dispatcher, list[str]]:
+    """What the controller would know, and what it could make nothing of."""
     now = world.now.timestamp()
     made = Dispatcher(_Ears(), policy, lambda: now, Random(0), Limits())
+    left_out = [f"{unread.object}: {unread.why}" for unread in world.unread]
+
+    def take(about: str, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except InstasliceError as error:
+            left_out.append(f"{about}: {error}")
+        except Exception as error:
+            # A process ends with what it did not expect. Whoever asks why it did is to be answered.
+            left_out.append(f"{about}: {error!r}")
+
     # As the controller starts: nodes, what is promised on them, the pods that it is promised to.
     for node in world.nodes:
-        made.node_changed(None, node)
+        take(f"node {node.metadata.name}", partial(made.node_changed, None, node))
     for thing in world.instaslices:
-        made.instaslice_changed(None, thing)
+        take(f"instaslice {thing.metadata.name}", partial(made.instaslice_changed, None, thing))
     for pod in world.pods:
-        made.pod_changed(None, pod)
-    made.resume()
-    return made
+        take(named(pod), partial(made.pod_changed, None, pod))
+    take("what follows from them all", made.resume)
+    return made, left_out
 
 
 def _places(world: World, uid: str) -> list[Place]:
@@ -238,13 +266,6 @@ def _place(node: str, a: Allocation, indexes: Mapping[str, int], state: str, uui
         state=state,
         mig_uuid=uuid,
     )
-
-
-def _counted(pod: Pod) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for want in wanted(pod):
-        counts[want.profile] = counts.get(want.profile, 0) + 1
-    return counts
 
 
 def _not_ours(pod: Pod) -> str:

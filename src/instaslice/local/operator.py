@@ -82,8 +82,10 @@ class Operator:
         for client, role in ROLES.items():
             await objects.allow(client, role)
         await objects.apply(DEFINITIONS, crd.definition())
-        await objects.apply(policy.POLICIES, policy.policy([CLIENTS[CONTROLLER], CLIENTS[AGENT]]))
-        await objects.apply(policy.BINDINGS, policy.binding())
+        for document in policy.policies([CLIENTS[CONTROLLER], CLIENTS[AGENT]]):
+            await objects.apply(policy.POLICIES, document)
+        for document in policy.bindings():
+            await objects.apply(policy.BINDINGS, document)
         # Before the webhook starts: it fills in the caBundle of a configuration that it finds. Pods with slices are
         # refused until then, which is better than let through without.
         address = manifests.at_address("127.0.0.1", self.plane.ports[WEBHOOK])
@@ -184,8 +186,9 @@ async def _judged(objects: Objects, body: bytes) -> bool:
     except (ServerError, Unreachable):
         # It could not ask the webhook, or does not trust it yet.
         return False
-    except KubeError:
-        # A quota or a policy of the namespace, which judges what all webhooks have seen.
-        return True
+    except KubeError as error:
+        # A quota or a policy of the namespace, which judges what all webhooks have seen. Ours refuses a pod that our
+        # webhook has not.
+        return f"'{policy.NAME}'" not in error.message
     made = msgspec.json.decode(answer, type=Pod)
     return any(gate.name == names.GATE for gate in made.spec.scheduling_gates or ())

@@ -178,10 +178,10 @@ async def begin(keeper: Keeper, clock: Clock) -> None:
             await clock.sleep(AGAIN_SECONDS)
 
 
-async def keep(keeper: Keeper, clock: Clock) -> None:
-    """Step for ever. An API server that is away is no reason to stop serving: what is loaded is good for weeks."""
+async def keep(keeper: Keeper, clock: Clock, *, every: float = EVERY_SECONDS) -> None:
+    """Step every so many seconds. An API server that is away is no reason to stop: what is loaded is good for weeks."""
     while True:
-        await clock.sleep(EVERY_SECONDS)
+        await clock.sleep(every)
         try:
             await keeper.step()
         except (KubeError, OSError) as error:

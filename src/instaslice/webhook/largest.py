@@ -71,7 +71,7 @@ class LargestNode:
                     f"({profile.limit} on one {model.name}, {self.gpus} GPUs in the largest node)"
                 )
         # Two bounds, as either can be what is short: 4 × 1g.10gb fill the memory of an A100, 7 × 1g.5gb its compute.
-        gpus = max(math.ceil(self._least(wanted, share)) for share in (_memory, _compute)) if wanted else 0
+        gpus = max(math.ceil(self._least(wanted, share)) for share in (_memory, _compute))
         if gpus > self.gpus:
             listed = ", ".join(f"{count} × {name}" for name, count in wanted.items())
             raise Refused(f"{listed} need at least {gpus} GPUs of one node; the largest node has {self.gpus}")

@@ -19,6 +19,8 @@ from instaslice.webhook.largest import LargestNode
 from instaslice.webhook.review import Container, Pod
 
 FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
+"""Annotations that no pod comes with: we write them once its slices are there."""
 TOLERATION: Final = {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}
 
 Record = dict[str, dict[str, int]]
@@ -79,8 +81,9 @@ def _check(pod: Pod) -> None:
                     f"container {container.name}: sets {variable.name}, which would reach past its slice; "
                     "leave it out, the container sees the slices that it asks for"
                 )
-    if names.MIG_UUIDS in pod.metadata.annotations:
-        raise _forged(names.MIG_UUIDS)
+    for annotation in WRITTEN_LATER:
+        if annotation in pod.metadata.annotations:
+            raise _forged(annotation)
     if pod.spec.node_name:
         raise Refused(
             f"spec.nodeName is set to {pod.spec.node_name}, so nobody could make its slices first; "

@@ -1,7 +1,11 @@
-"""What users may not do to the pods that we changed: a ValidatingAdmissionPolicy, judged inside the API server.
+"""What users may not do to the pods that we changed: ValidatingAdmissionPolicies, judged inside the API server.
 
-It sees every pod after all webhooks. Annotations can also be written through pods/status, so it looks there too.
-Those who may are named one by one: nobody is let by for being an administrator.
+They see every pod after all webhooks. Annotations of a pod can also be written through pods/status, and by a Binding,
+whose annotations the API server merges into the pod: so they look there too. The other subresources of a pod take no
+annotation and no gate. Those who may are named one by one: nobody is let by for being an administrator.
+
+They are in force in every namespace but ours and kube-system, also where the webhook is limited to some: the controller
+believes what these annotations say, wherever the pod is.
 """
 
 from collections.abc import Sequence
@@ -11,8 +15,11 @@ from instaslice.api import names
 from instaslice.kube.core import Bare
 from instaslice.kube.resource import Resource
 from instaslice.webhook.manifests import GROUP, Document, asks_for, containers, elsewhere, names_one, only
+from instaslice.webhook.mutation import WRITTEN_LATER
 
 NAME: Final = "instaslice-pods"
+OF_BINDINGS: Final = "-bindings"
+"""What follows that name for the policy that judges Bindings."""
 ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
 """Our service accounts that write to pods."""
 
@@ -30,20 +37,51 @@ def service_accounts(namespace: str = names.NAMESPACE, accounts: Sequence[str] =
     return [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
 
 
-def policy(trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPACE) -> Document:
-    """The policy. `trusted` are the user names that it does not bind."""
+def policies(
+    trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPACE, namespaces: Sequence[str] = ()
+) -> list[Document]:
+    """The policies. `trusted` are the user names that they do not bind, `namespaces` those that the webhook is limited
+    to, where it is: elsewhere `nvidia.com/mig-*` is not for us, and ours is for nobody."""
+    return [
+        _policy(name, trusted, own, ["pods", "pods/status"], ["CREATE", "UPDATE"], _of_pods(namespaces)),
+        _policy(name + OF_BINDINGS, trusted, own, ["pods/binding", "bindings"], ["CREATE"], _of_bindings()),
+    ]
+
+
+def bindings(*, name: str = NAME, namespaces: Sequence[str] = ()) -> list[Document]:
+    """What puts the policies of that name in force: everywhere, or for a test only in `namespaces`."""
+    return [_in_force(each, namespaces) for each in (name, name + OF_BINDINGS)]
+
+
+def _policy(
+    name: str, trusted: Sequence[str], own: str, resources: list[str], operations: list[str], rules: Document
+) -> Document:
     listed = ", ".join(f"'{user}'" for user in trusted)
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods", "pods/status"]}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": resources, "operations": operations}
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {
             "namespaceSelector": {"matchExpressions": elsewhere(own)},
-            "resourceRules": [{**rule, "operations": ["CREATE", "UPDATE"]}],
+            "resourceRules": [rule],
         },
         "matchConditions": [{"name": "not-ours", "expression": f"!(request.userInfo.username in [{listed}])"}],
+        **rules,
+    }
+    return {
+        "apiVersion": POLICIES.api_version,
+        "kind": POLICIES.kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def _of_pods(namespaces: Sequence[str]) -> Document:
+    record = _annotation("object", names.REQUESTED)
+    return {
         "variables": [
             {"name": "gated", "expression": _gated("object")},
             {"name": "asks", "expression": asks_for([names.RESOURCE])},
+            {"name": "served", "expression": _served(namespaces)},
         ],
         "validations": [
             *(_unchanged(annotation) for annotation in names.RESERVED_ANNOTATIONS),
@@ -51,15 +89,31 @@ def policy(trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPA
                 f"request.operation != 'UPDATE' || !({_gated('oldObject')}) || variables.gated",
                 f"the gate {names.GATE} goes when the slices of the pod are there; only InstaSlice removes it",
             ),
-            _validation(
-                f"request.operation != 'CREATE' || !({_annotation('object', names.MIG_UUIDS)}.hasValue())",
-                f"the annotation {names.MIG_UUIDS} is written by InstaSlice; leave it out",
+            *(
+                _validation(
+                    f"request.operation != 'CREATE' || !({_annotation('object', annotation)}.hasValue())",
+                    f"the annotation {annotation} is written by InstaSlice; leave it out",
+                )
+                for annotation in WRITTEN_LATER
             ),
             _validation(
-                "request.operation != 'CREATE' || variables.asks == "
-                f"({_annotation('object', names.REQUESTED)}.hasValue())",
+                "request.operation != 'CREATE' || !variables.asks || variables.served",
+                f"{names.RESOURCE}* can be asked for only where InstaSlice's webhook looks at pods, and this namespace "
+                "is opted out of it",
+            ),
+            _validation(
+                # Our webhook renames every such resource that it sees. It is not called for the first time when a later
+                # one has changed a pod, only again: of a pod that had none it is never told.
+                f"request.operation != 'CREATE' || !variables.served || !({asks_for([names.NVIDIA_RESOURCE])})",
+                f"InstaSlice's webhook has not seen the {names.NVIDIA_RESOURCE}* of this pod: it is not registered, or "
+                "a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
+                f"name that sorts before {names.WEBHOOK}",
+            ),
+            _validation(
+                "request.operation != 'CREATE' || (variables.asks ? "
+                f"!({record}.orValue('') in ['', '{{}}']) : !({record}.hasValue()))",
                 f"the annotation {names.REQUESTED} and slices go together, and InstaSlice's webhook writes it; leave "
-                f"it out, and ask for {names.RESOURCE}* only in namespaces that are not opted out of it",
+                "it out",
             ),
             _validation(
                 "request.operation != 'CREATE' || !variables.asks || variables.gated",
@@ -79,16 +133,21 @@ def policy(trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPA
             ),
         ],
     }
+
+
+def _of_bindings() -> Document:
     return {
-        "apiVersion": POLICIES.api_version,
-        "kind": POLICIES.kind,
-        "metadata": {"name": name},
-        "spec": spec,
+        "validations": [
+            _validation(
+                f"!({_annotation('object', annotation)}.hasValue())",
+                f"the annotation {annotation} of a pod is written by InstaSlice; leave it out of the Binding",
+            )
+            for annotation in names.RESERVED_ANNOTATIONS
+        ]
     }
 
 
-def binding(*, name: str = NAME, namespaces: Sequence[str] = ()) -> Document:
-    """What puts the policy of that name in force, everywhere or only in `namespaces`."""
+def _in_force(name: str, namespaces: Sequence[str]) -> Document:
     spec: dict[str, Any] = {"policyName": name, "validationActions": ["Deny"]}
     if namespaces:
         spec["matchResources"] = {"namespaceSelector": {"matchExpressions": only(namespaces)}}
@@ -118,3 +177,12 @@ def _annotation(of: str, annotation: str) -> str:
 
 def _gated(of: str) -> str:
     return f"{of}.spec.?schedulingGates.orValue([]).exists(gate, gate.name == '{names.GATE}')"
+
+
+def _served(namespaces: Sequence[str]) -> str:
+    """CEL: whether the webhook is asked about the pods of the namespace."""
+    opted_in = f"namespaceObject.metadata.?labels[?'{names.OPT_OUT}'].orValue('') != '{names.OPTED_OUT}'"
+    if not namespaces:
+        return opted_in
+    listed = ", ".join(f"'{each}'" for each in namespaces)
+    return f"{opted_in} && namespaceObject.metadata.name in [{listed}]"

@@ -200,7 +200,7 @@ async def test_a_pod_that_nobody_promised_a_slice_is_refused_by_its_kubelet(clie
     await client.merge(NAMESPACES, Key("", namespace), {"metadata": {"labels": {names.OPT_OUT: names.OPTED_OUT}}})
     pod = sample(namespace, "uninvited")
     pod["spec"]["containers"][0]["resources"] = {"limits": {f"{names.RESOURCE}1g.5gb": "1"}}
-    binding = policy.binding()
+    binding, _ = policy.bindings()
     await client.delete(policy.BINDINGS, Key("", binding["metadata"]["name"]))
     try:
 

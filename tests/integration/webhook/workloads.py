@@ -19,6 +19,7 @@ WORKLOADS = {
     "StatefulSet": Resource(Bare, "StatefulSet", "statefulsets", group="apps"),
     "Job": Resource(Bare, "Job", "jobs", group="batch"),
 }
+BOUND = Resource(Bare, "Binding", "bindings")
 ROLES = Resource(Bare, "Role", "roles", group=RBAC)
 ROLE_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
 
@@ -55,6 +56,15 @@ async def create(client, document, *, dry_run=False):
     return msgspec.json.decode(await client.raw("POST", path, body=body, params={"dryRun": "All"} if dry_run else None))
 
 
+async def bind(client, key, node, *, annotations=None, legacy=False):
+    """Bind a pod to a node, as a scheduler does."""
+    target = {"apiVersion": "v1", "kind": "Node", "name": node}
+    meta = {"namespace": key.namespace, "name": key.name, "annotations": annotations or {}}
+    body = msgspec.json.encode({"apiVersion": "v1", "kind": "Binding", "metadata": meta, "target": target})
+    path = BOUND.path(key.namespace) if legacy else PODS.path(*key, "binding")
+    await client.raw("POST", path, body=body)
+
+
 async def first_pod(client, namespace, app):
     """The pod that a workload makes, once it has."""
     async with asyncio.timeout(60):
@@ -63,7 +73,11 @@ async def first_pod(client, namespace, app):
     return found[0]
 
 
-POD_RULES = [rule("", "pods pods/status", "get list watch create update patch delete")]
+POD_RULES = [
+    rule("", "pods pods/status", "get list watch create update patch delete"),
+    rule("", "pods/ephemeralcontainers pods/resize", "get update patch"),
+    rule("", "pods/binding bindings", "create"),
+]
 
 
 async def allow(client, namespace, who, rules, *, cluster_rules=()):

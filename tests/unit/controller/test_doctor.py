@@ -2,14 +2,16 @@
 
 import msgspec
 import pytest
+from fake_clock import FakeClock
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_worlds import A100, NOW, allocation, instaslice, made, node, pod, uuid, world
+from small_worlds import A100, CAPACITY, NOW, allocation, instaslice, made, node, pod, uuid, world
 
-from instaslice.api.instaslice import PreparedSlice, SliceState, State
+from instaslice.api.instaslice import Health, PreparedSlice, SliceState, State
 from instaslice.api.names import GATE
 from instaslice.controller.doctor import Doctor, Invariant, examination, examine, settled
 from instaslice.geometry import States
+from instaslice.kube.core import NodeSelectorTerm
 
 GI_ONE = allocation("a", "1g.5gb", 0)
 BESIDE = allocation("b", "1g.5gb", 1)
@@ -153,6 +155,31 @@ BROKEN = [
         world([A], nodes=[node(ready=False)]), Invariant.POD_HAS_SLICES, PASSING, id="a pod on a node that is lost"
     ),
     pytest.param(
+        world([changed(A, metadata=changed(A.metadata, deletion_timestamp=NOW))]),
+        Invariant.POD_HAS_SLICES,
+        PASSING,
+        id="a pod that is being deleted and has given up its slice",
+    ),
+    pytest.param(world([A], []), Invariant.POD_HAS_SLICES, PASSING, id="the object of its node is gone"),
+    pytest.param(
+        world([pod("a", "1g.5gb", on="gpu-0")]),
+        Invariant.POD_HAS_SLICES,
+        CERTAIN,
+        id="past its gate and given nothing",
+    ),
+    pytest.param(
+        world([A], [instaslice(GI_ONE, slices=[])], [node(ready=False)]),
+        Invariant.SLICE_EXISTS,
+        PASSING,
+        id="no slice on a node that is lost",
+    ),
+    pytest.param(
+        world([], [instaslice(slices=[made(GI_ONE, SliceState.DELETING)])]),
+        Invariant.SLICE_OWNED,
+        PASSING,
+        id="a slice of no allocation that is being destroyed",
+    ),
+    pytest.param(
         world([A], [instaslice(slices=[made(GI_ONE, SliceState.FOREIGN, id=uuid(GI_ONE), mig_uuid=uuid(GI_ONE))])]),
         Invariant.POD_HAS_SLICES,
         PASSING,
@@ -184,7 +211,11 @@ BROKEN = [
             [pod("a", "1g.5gb", "1g.5gb", gates=[GATE], condition="False")],
             [
                 instaslice(changed(GI_ONE, state=State.CREATED)),
-                instaslice(allocation("a", "1g.5gb", 1, number=1, state=State.CREATED), name="gpu-1"),
+                instaslice(
+                    allocation("a", "1g.5gb", 1, gpu="GPU-2", number=1, state=State.CREATED),
+                    name="gpu-1",
+                    gpus=["GPU-2", "GPU-3"],
+                ),
             ],
             [node(), node("gpu-1")],
         ),
@@ -259,6 +290,13 @@ def changed_time(here, seconds):
     return world(here.pods, here.instaslices, here.nodes, NOW.fromtimestamp(NOW.timestamp() + seconds, NOW.tzinfo))
 
 
+def with_health(thing, health):
+    gpus = tuple(changed(gpu, health=health) for gpu in thing.status.gpus)
+    return changed(thing, status=changed(thing.status, gpus=gpus))
+
+
+NOTHING = {name: "0" for name in CAPACITY if name.startswith("gpu.das.com/")}
+
 LEGAL = [
     pytest.param(world([pod("a", "1g.5gb", gates=[GATE], age=5)]), id="a young pod that nobody has looked at"),
     pytest.param(world([WAITING]), id="a pod that says why it waits"),
@@ -277,6 +315,44 @@ LEGAL = [
     ),
     pytest.param(world([], [instaslice(slices=[FOREIGN])]), id="a foreign slice that is called so"),
     pytest.param(two(BESIDE), id="two pods side by side"),
+    pytest.param(
+        world([], [with_health(instaslice(), Health.UNHEALTHY)], [node(**NOTHING)]),
+        id="a device plugin leaves sick GPUs out",
+    ),
+    pytest.param(
+        world([], [with_health(instaslice(), Health.UNHEALTHY)]), id="an emulated node advertises sick GPUs too"
+    ),
+    pytest.param(
+        world(
+            [pod("a", "1g.5gb", "1g.5gb", on="gpu-0", given=[uuid(BESIDE), uuid(GI_ONE)])],
+            [instaslice(GI_ONE, allocation("a", "1g.5gb", 1, number=1))],
+        ),
+        id="two slices, named in another order",
+    ),
+    pytest.param(
+        world(
+            [],
+            [
+                instaslice(
+                    slices=[
+                        changed(FOREIGN, mig_uuid="MIG-x"),
+                        made(BESIDE, SliceState.DELETED, id="old", mig_uuid="MIG-x"),
+                    ]
+                )
+            ],
+        ),
+        id="a UUID that comes again once its slice is gone",
+    ),
+    pytest.param(
+        world([pod("a", "1g.5gb", gates=[GATE], deleted=True)]), id="a gated pod that was deleted says nothing more"
+    ),
+    pytest.param(
+        world([pod("a", on="gpu-0", cpu="200", phase="Succeeded"), A], [instaslice(GI_ONE)]),
+        id="a pod that has ended uses no CPU",
+    ),
+    pytest.param(
+        world([pod("other", on="gpu-0", cpu="200")]), id="a node that others have overcommitted is not for us to judge"
+    ),
     pytest.param(
         world(
             [A],
@@ -352,3 +428,59 @@ async def test_one_look_calls_nothing_stuck(monkeypatch):
 
     monkeypatch.setattr(examination, "look", look)
     assert await settled(None, 0) == []
+
+
+class Looks:
+    """Worlds that are seen one after another; the last one stays. Waiting takes no time."""
+
+    def __init__(self, *worlds):
+        self.worlds = list(worlds)
+        self.clock = FakeClock()
+        self.clock.sleep = self.sleep
+
+    async def sleep(self, seconds):
+        self.clock.advance(seconds)
+
+    async def look(self, *_):
+        return self.worlds.pop(0) if len(self.worlds) > 1 else self.worlds[0]
+
+
+ORDER = world([A], [instaslice(GI_ONE)])
+LEAVING = world([], [instaslice(changed(GI_ONE, state=State.DELETING))])
+DRIFTING = world([], [instaslice(GI_ONE)])
+OTHER_DRIFT = world([], [instaslice(BESIDE)])
+WRONG = world([A])
+
+
+@pytest.mark.parametrize(
+    "seen, found",
+    [
+        pytest.param([ORDER], [], id="all is well"),
+        pytest.param([WRONG, ORDER], [], id="well at the second look"),
+        pytest.param([LEAVING, WRONG], [Invariant.POD_HAS_SLICES], id="nothing is wrong yet, and something moves"),
+        pytest.param([WRONG], [Invariant.POD_HAS_SLICES], id="wrong to the end"),
+        pytest.param([DRIFTING], [Invariant.POD_EXISTS], id="what may pass, and does not"),
+        pytest.param([DRIFTING, OTHER_DRIFT] * 6, [], id="always something else that passes"),
+    ],
+)
+async def test_what_counts_when_the_time_is_over(monkeypatch, seen, found):
+    looks = Looks(*seen)
+    monkeypatch.setattr(examination, "look", looks.look)
+    told = await settled(None, 5.25, clock=looks.clock, between=0.5)
+    assert [each.invariant for each in told] == found
+
+
+def test_a_pod_that_ended_may_have_run_anywhere():
+    ended = changed(pod("a", "1g.5gb", on="gpu-0", phase="Succeeded"), spec=changed(A.spec, node_name="gpu-1"))
+    assert {each.invariant for each in examine(world([ended], [instaslice(GI_ONE)]))} == {Invariant.POD_EXISTS}
+
+
+def test_a_pin_of_which_one_term_names_no_node_holds_nobody():
+    pending = pod("a", "1g.5gb", pinned="gpu-0", phase="Pending", given=[uuid(GI_ONE)])
+    required = pending.spec.affinity.node_affinity.required
+    loose = changed(required, node_selector_terms=[*required.node_selector_terms, NodeSelectorTerm()])
+    affinity = changed(
+        pending.spec.affinity, node_affinity=changed(pending.spec.affinity.node_affinity, required=loose)
+    )
+    here = world([changed(pending, spec=changed(pending.spec, affinity=affinity))], [instaslice(GI_ONE)])
+    assert [each.invariant for each in examine(here)] == [Invariant.RIGHT_NODE]

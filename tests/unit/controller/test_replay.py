@@ -112,3 +112,32 @@ HISTORIES = [
 @pytest.mark.parametrize("history, found", HISTORIES)
 def test_what_happened_on_the_way(history, found):
     assert told(*history) == found
+
+
+def replayed(*things, base=None, before=None):
+    replay = Replay(base or world([], [instaslice()]), before)
+    for version, thing in enumerate(things, start=1):
+        replay.take(Event(version, thing))
+    return replay
+
+
+def test_what_a_pod_held_before_a_gap_it_must_still_hold():
+    holds = replayed(*LIFE).certain_holds()
+    lost = world([passes(A)], [instaslice()])
+    assert [each.invariant for each in replayed(base=lost, before=holds).findings] == [Invariant.SLICE_EXISTS]
+    assert replayed(base=lost).findings == []
+
+
+def test_who_has_ended_meanwhile_holds_nothing_any_more():
+    holds = replayed(*LIFE).certain_holds()
+    assert replayed(base=world([ends(A)], [instaslice()]), before=holds).findings == []
+
+
+def test_only_what_a_pod_was_given_by_its_annotation_is_certain():
+    assert replayed(*LIFE).certain_holds().keys() == {"uid-a"}
+    unsure = replayed(waits(A), instaslice(A, slices=[]), instaslice(A), passes(A, given=["MIG-other"]))
+    assert unsure.certain_holds() == {}
+
+
+def test_a_loss_is_said_once():
+    assert told(*LIFE, instaslice(leaving(A)), instaslice(leaving(A)), instaslice()) == [Invariant.SLICE_EXISTS]

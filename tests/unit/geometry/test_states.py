@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from instaslice.geometry import States, models
+from instaslice.geometry import States, TooManyLayouts, models
 from instaslice.geometry.profiles import NO_ENGINES
+from instaslice.geometry.states import MOST_LAYOUTS
 
 ALL = [model for model in models.known() if model.placements != "unknown"]
 
@@ -136,3 +137,14 @@ def test_a_model_whose_placements_are_unknown_has_only_the_empty_state():
 def test_models_of_one_geometry_share_their_states():
     assert States.of(models.named("H100-80GB-SXM5")) is States.of(models.named("H100-80GB-SXM5"))
     assert States.of(models.named("H200-141GB")) is not States.of(A100), "profile names differ"
+
+
+def test_a_geometry_that_nobody_could_list_is_refused_at_once():
+    anywhere = replace(A100.profiles[0], starts=tuple(range(64)), limit=64, compute=0)
+    with pytest.raises(TooManyLayouts, match=r"in 2e\+19 ways on one GPU"):
+        States.of(replace(A100, memory_slices=64, profiles=(anywhere,)))
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda model: model.name)
+def test_every_known_model_is_far_from_that(model):
+    assert len(States.of(model)) * 10 < MOST_LAYOUTS

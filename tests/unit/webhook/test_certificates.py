@@ -1,12 +1,13 @@
 """When certificates are renewed, and that what is served is always trusted."""
 
-import asyncio
 import datetime
+import os
 import ssl
 import tempfile
 
 import pytest
 from cryptography import x509
+from handshakes import served
 
 from instaslice.errors import BadInput
 from instaslice.webhook.certificates import DAY, Lifetimes, advance
@@ -35,6 +36,24 @@ def test_the_first_leaf_is_signed_for_what_it_serves(first):
     assert names.get_values_for_type(x509.DNSName) == SERVED[:1]
     assert [str(each) for each in names.get_values_for_type(x509.IPAddress)] == SERVED[1:]
     first.leaf.parsed.verify_directly_issued_by(first.authority.parsed)
+
+
+def test_clocks_need_not_agree_to_the_second(first):
+    for pair in (first.authority, first.leaf):
+        assert pair.parsed.not_valid_before_utc == START - datetime.timedelta(hours=1)
+    assert (first.authority.ends, first.leaf.ends) == (START + 3650 * DAY, START + 90 * DAY)
+
+
+def test_the_authority_signs_leaves_and_no_other_authority(first):
+    authority = first.authority.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert (authority.value.ca, authority.value.path_length, authority.critical) == (True, 0, True)
+    leaf = first.leaf.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
+    assert leaf.value.ca is False
+
+
+def test_no_two_authorities_have_one_name(first):
+    announced = after(first, 3300 * DAY)
+    assert announced.next.parsed.subject != announced.authority.parsed.subject
 
 
 @pytest.mark.parametrize("days", [0, 30, 59])
@@ -93,34 +112,20 @@ def _write(directory, pair):
     (directory / "tls.key").write_text(pair.key)
 
 
-async def _served(context, client=None):
-    """The certificate that a new connection gets, of a client that takes any unless one is given."""
-    if client is None:
-        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
-    async with server:
-        port = server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
-        served = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.close()
-    return x509.load_der_x509_certificate(served)
-
-
 async def test_files_that_change_are_served_from_the_next_connection_on(first, tmp_path):
     _write(tmp_path, first.leaf)
     keeper = FileKeeper(tmp_path)
     await keeper.step()
-    assert await _served(keeper.context) == first.leaf.parsed
+    assert await served(keeper.context) == first.leaf.parsed
     renewed = after(first, 61 * DAY)
     with tempfile.TemporaryDirectory(dir=tmp_path) as scratch:
         _write(tmp_path / scratch, renewed.leaf)
         (tmp_path / scratch / "tls.crt").replace(tmp_path / "tls.crt")
         await keeper.step()
-        assert await _served(keeper.context) == first.leaf.parsed, "a certificate without its key was served"
+        assert await served(keeper.context) == first.leaf.parsed, "a certificate without its key was served"
         (tmp_path / scratch / "tls.key").replace(tmp_path / "tls.key")
     await keeper.step()
-    assert await _served(keeper.context) == renewed.leaf.parsed
+    assert await served(keeper.context) == renewed.leaf.parsed
 
 
 async def test_a_strict_client_trusts_it(tmp_path):
@@ -130,7 +135,7 @@ async def test_a_strict_client_trusts_it(tmp_path):
     await keeper.step()
     strict = ssl.create_default_context(cadata=state.trusted)
     strict.verify_flags |= ssl.VERIFY_X509_STRICT
-    assert await _served(keeper.context, strict) == state.leaf.parsed
+    assert await served(keeper.context, strict) == state.leaf.parsed
 
 
 async def test_files_that_do_not_belong_together_are_refused_at_the_start(first, tmp_path):
@@ -138,3 +143,23 @@ async def test_files_that_do_not_belong_together_are_refused_at_the_start(first,
     (tmp_path / "tls.key").write_text(first.authority.key)
     with pytest.raises(BadInput, match=r"tls.crt and tls.key are not a pair"):
         await FileKeeper(tmp_path).step()
+
+
+async def test_a_file_that_is_written_in_place_is_loaded_too(first, tmp_path):
+    _write(tmp_path, first.leaf)
+    keeper = FileKeeper(tmp_path)
+    await keeper.step()
+    renewed = after(first, 61 * DAY)
+    _write(tmp_path, renewed.leaf)
+    # A file system may keep time by the second.
+    os.utime(tmp_path / "tls.crt", ns=(0, 1))
+    await keeper.step()
+    assert await served(keeper.context) == renewed.leaf.parsed
+
+
+async def test_files_that_stay_are_not_read_again(first, tmp_path):
+    _write(tmp_path, first.leaf)
+    keeper = FileKeeper(tmp_path)
+    await keeper.step()
+    (tmp_path / "tls.key").unlink()
+    await keeper.step()

@@ -1,14 +1,16 @@
 """Which pods are turned away, and what their owners read."""
 
 import re
+from dataclasses import replace
 
 import pytest
 from slice_pods import container, mutated, pod
 
 from instaslice.api import names
-from instaslice.geometry import models
+from instaslice.geometry import ProfileName, models
 from instaslice.webhook.errors import Refused
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest import MOST_NAMES, LargestNode
+from instaslice.webhook.mutation import WRITTEN_LATER
 
 FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
 ONE = {FIVE: "1"}
@@ -109,6 +111,13 @@ def test_our_annotations_are_ours_to_write(annotations, limits, spec):
     assert told == f"sets the annotation {next(iter(annotations))}, which is ours to write; leave it out"
 
 
+@pytest.mark.parametrize("annotation", WRITTEN_LATER)
+@pytest.mark.parametrize("value", ["x", ""], ids=["a value", "an empty text"])
+def test_what_we_write_later_comes_with_no_pod(annotation, value):
+    told = refusal(pod(container(limits=ONE), annotations={annotation: value}))
+    assert told == f"sets the annotation {annotation}, which is ours to write; leave it out"
+
+
 def test_a_pod_bound_by_hand_is_told_of_the_node_selector():
     assert "use a nodeSelector on kubernetes.io/hostname" in refusal(pod(container(limits=ONE), nodeName="n1"))
 
@@ -171,6 +180,56 @@ def test_profiles_of_models_that_the_cluster_lacks_do_not_exist():
     assert "no known GPU has a profile 1g.18gb" in refusal(
         pod(container(limits={"nvidia.com/mig-1g.18gb": "1"})), models=A100
     )
+
+
+def suggested(profile):
+    told = refusal(pod(container(limits={f"nvidia.com/mig-{profile}": "1"})))
+    return told.partition("did you mean ")[2].removesuffix("?").split(", ")
+
+
+@pytest.mark.parametrize(
+    "written, first",
+    [
+        pytest.param("3g.39gb", "3g.40gb", id="the memory is off by one"),
+        pytest.param("9g.40gb", "7g.40gb", id="right but for its compute, though 8g is no nearer"),
+        pytest.param("1g.6gb.gfx", "1g.6gb", id="right but for what follows"),
+        pytest.param("7g.73gb", "7g.80gb", id="one number that is far off before two that are near"),
+        pytest.param("1g.4gb.me", "1g.5gb.me", id="with what follows"),
+    ],
+)
+def test_the_nearest_profile_is_suggested_first(written, first):
+    found = suggested(written)
+    assert found[0] == first
+    assert len(found) == MOST_NAMES
+
+
+def test_of_what_is_like_no_profile_a_few_are_suggested():
+    assert len(suggested("zzz")) == MOST_NAMES
+
+
+def test_a_slice_is_measured_on_the_model_that_is_best_for_it():
+    """1g.10gb is a quarter of an A100-40GB and an eighth of an A100-80GB."""
+    both = (*A100, models.named("A100-80GB"))
+    mutated(pod(container(limits={"nvidia.com/mig-1g.10gb": "7"})), LargestNode(both, 1))
+
+
+def test_the_model_that_holds_the_most_of_a_profile_decides():
+    smaller = A100[0].only(["1g.5gb"])
+    fewer = replace(smaller, name="fewer", profiles=(replace(smaller.profiles[0], limit=2),))
+    for order in ((fewer, *A100), (*A100, fewer)):
+        mutated(pod(container(limits={FIVE: "7"})), LargestNode(order, 1))
+
+
+def test_of_a_model_whose_placements_nobody_has_published_nothing_is_impossible_by_memory():
+    unknown = models.named("RTX-PRO-5000-Blackwell-48GB")
+    profile = max(unknown.profiles, key=lambda each: each.limit)
+    assert profile.limit > 1
+    name = ProfileName.parse(profile.name).resource
+    mutated(pod(container(limits={f"nvidia.com/{name}": str(profile.limit)})), LargestNode((unknown,), 1))
+
+
+def test_a_phase_in_which_nothing_is_held_needs_no_gpu():
+    LargestNode(A100, 1).hold({})
 
 
 def _phases(containers, init):

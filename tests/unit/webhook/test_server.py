@@ -1,10 +1,19 @@
 """What the server answers, apart from pods."""
 
+import asyncio
+import base64
+import datetime
+import ssl
+
+import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from slice_pods import container, mutated, pod
 
+from instaslice.kube.config import load_pair
+from instaslice.webhook.certificates import Lifetimes, advance
 from instaslice.webhook.largest import LargestNode
-from instaslice.webhook.server import PATH, Webhook
+from instaslice.webhook.server import PATH, Webhook, serving
 
 
 @pytest.fixture
@@ -46,3 +55,65 @@ async def test_a_webhook_that_stops_answers_and_gives_up_the_connection(http, we
     webhook.ready = False
     answer = await http.post(PATH, data=review)
     assert (answer.status, answer.headers["Connection"]) == (200, "close")
+
+
+FIVE = {"nvidia.com/mig-1g.5gb": "1"}
+
+
+async def asked(http, document, **request):
+    """The response within the AdmissionReview that answers."""
+    body = {"request": {"uid": "17", "namespace": "team-a", "operation": "CREATE", "object": document, **request}}
+    answer = await http.post(PATH, data=msgspec.json.encode(body))
+    assert answer.status == 200
+    review = await answer.json()
+    assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert review["response"].pop("uid") == "17"
+    return review["response"]
+
+
+async def test_a_pod_that_is_changed_is_answered_by_a_patch(http, webhook):
+    response = await asked(http, pod(container(limits=FIVE)))
+    assert (response["allowed"], response["patchType"]) == (True, "JSONPatch")
+    assert {step["op"] for step in msgspec.json.decode(base64.b64decode(response["patch"]))} == {"add"}
+    assert webhook.answered == {"changed": 1}
+
+
+async def test_a_pod_that_stays_as_it_is_is_answered_without_a_patch(http, webhook):
+    assert await asked(http, mutated(pod(container(limits=FIVE)))) == {"allowed": True}
+    assert webhook.answered == {"unchanged": 1}
+
+
+@pytest.mark.parametrize("meta, name", [({"name": "train"}, "train"), ({"generateName": "train-"}, "train-")])
+async def test_a_pod_that_is_refused_is_a_bad_request_with_its_name(http, webhook, meta, name):
+    document = {**pod(container(limits={"nvidia.com/mig-1g.5gb": "0"})), "metadata": meta}
+    response = await asked(http, document)
+    assert response["allowed"] is False
+    assert (response["status"]["code"], response["status"]["reason"]) == (400, "BadRequest")
+    assert response["status"]["message"].startswith(f"pod team-a/{name}: container main: ")
+    assert webhook.answered == {"refused": 1}
+
+
+async def test_an_update_is_not_judged_as_a_new_pod(http):
+    once = mutated(pod(container(limits=FIVE)))
+    once["spec"]["containers"][0]["resources"]["limits"] |= FIVE
+    once["spec"]["schedulingGates"] = []
+    response = await asked(http, once, operation="UPDATE")
+    (step,) = msgspec.json.decode(base64.b64decode(response["patch"]))
+    assert step["op"] == "remove"
+
+
+async def test_the_largest_pod_that_the_api_server_takes_is_read(http):
+    whole = pod(container(limits=FIVE), annotations={"note": "x" * (3 << 20)})
+    assert (await asked(http, whole, oldObject=whole))["allowed"] is True
+
+
+async def test_nobody_is_served_any_more_once_it_has_ended(webhook):
+    now = datetime.datetime.now(datetime.UTC)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    leaf = advance(None, now, ["127.0.0.1"], Lifetimes()).leaf
+    load_pair(context, leaf.certificate, leaf.key)
+    async with serving(webhook, context, host="127.0.0.1", port=0) as port:
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)

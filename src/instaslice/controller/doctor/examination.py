@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from instaslice.api.instaslice import State
 from instaslice.controller.doctor import machines, pods, slots
 from instaslice.controller.doctor.findings import Finding, Invariant
+from instaslice.controller.doctor.readable import readable
 from instaslice.controller.doctor.world import Held, World, look
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
@@ -21,6 +22,7 @@ BETWEEN_LOOKS = 0.5
 Rule = Callable[[World], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
+    readable,
     slots.no_overlap,
     slots.legal_layout,
     slots.slice_exists,

@@ -8,6 +8,8 @@ import msgspec
 class Invariant(StrEnum):
     """What must hold. The value is what `instaslice doctor` prints."""
 
+    READABLE = "readable"
+    """Every object can be made sense of; what cannot is left out by the other rules."""
     NO_OVERLAP = "no-overlap"
     """No two allocations, nor an allocation and a foreign slice, take the same memory slices of a GPU."""
     LEGAL_LAYOUT = "legal-layout"
@@ -35,7 +37,7 @@ class Invariant(StrEnum):
     CAPACITY_TRUE = "capacity-true"
     """A node advertises what its GPUs could hold."""
     HARDWARE_THERE = "hardware-there"
-    """Allocations are on nodes and GPUs that exist."""
+    """Allocations are on nodes and GPUs that exist, and each GPU is on one node."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):

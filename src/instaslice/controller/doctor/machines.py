@@ -1,17 +1,19 @@
 """Rules about nodes: their CPU and memory suffice, they advertise what they have, and what is promised there exists."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from instaslice.api import names
-from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Health, Instaslice
+from instaslice.controller.doctor.asked import asks
 from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.world import World, asks
+from instaslice.controller.doctor.readable import geometries, of_node, of_pod
+from instaslice.controller.doctor.world import World
 from instaslice.controller.requests import amounts, effective
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node
+from instaslice.kube.quantities import whole
 from instaslice.kube.quantities import words as quantity
 
 CHECKED = ("cpu", "memory")
@@ -22,7 +24,7 @@ def node_suffices(world: World) -> Iterator[Finding]:
     ours: dict[str, Counter[str]] = {}
     others: dict[str, Counter[str]] = {}
     for pod in world.pods:
-        if pod.spec.node_name and not pod.ended:
+        if pod.spec.node_name and not pod.ended and not of_pod(pod):
             side = ours if asks(pod) else others
             side.setdefault(pod.spec.node_name, Counter()).update(
                 {name: amount for name, amount in effective(pod).items() if name in CHECKED}
@@ -34,7 +36,7 @@ def node_suffices(world: World) -> Iterator[Finding]:
             ours.setdefault(held.node, Counter()).update(promised)
     for thing in world.instaslices:
         node = world.node_of.get(thing.metadata.name)
-        if node is not None:
+        if node is not None and not of_node(node):
             yield from _short(node, ours.get(node.metadata.name, Counter()), others.get(node.metadata.name, Counter()))
 
 
@@ -61,14 +63,20 @@ def _short(node: Node, ours: Counter[str], others: Counter[str]) -> Iterator[Fin
 def capacity_true(world: World) -> Iterator[Finding]:
     for thing in world.instaslices:
         node = world.node_of.get(thing.metadata.name)
-        if node is None or not thing.status.gpus:
+        states = geometries(thing)
+        if (
+            node is None
+            or not thing.status.gpus
+            or of_node(node)
+            or any(g.model not in states for g in thing.status.gpus)
+        ):
             continue
         # A device plugin leaves sick GPUs out, an emulated node does not.
-        most, least = _capacity(thing, healthy=False), _capacity(thing, healthy=True)
+        most, least = _capacity(thing, states, healthy=False), _capacity(thing, states, healthy=True)
         told = {
-            name: int(text)
+            name: whole(text)
             for name, text in node.status.capacity.items()
-            if name.startswith((names.RESOURCE, names.MEMORY)) and text.isdigit()
+            if name.startswith((names.RESOURCE, names.MEMORY))
         }
         wrong = [
             f"{name} {told.get(name, 0)} instead of {most[name]}"
@@ -83,20 +91,18 @@ def capacity_true(world: World) -> Iterator[Finding]:
             )
 
 
-def _capacity(thing: Instaslice, *, healthy: bool) -> Counter[str]:
-    models = {model.name: model for model in thing.status.models}
+def _capacity(thing: Instaslice, states: Mapping[str, States], *, healthy: bool) -> Counter[str]:
     total: Counter[str] = Counter()
     for gpu in thing.status.gpus:
         if gpu.health is Health.HEALTHY or not healthy:
-            total.update(_most(models[gpu.model]))
+            total.update(_most(states[gpu.model]))
     return total
 
 
 @lru_cache(maxsize=64)
-def _most(model: ModelGeometry) -> dict[str, int]:
+def _most(states: States) -> dict[str, int]:
     """What one GPU could ever hold of each resource."""
-    states = States.of(model.model())
-    most = {f"{names.GROUP}/{ProfileName.parse(profile.name).resource}": 0 for profile in model.profiles}
+    most = {f"{names.GROUP}/{ProfileName.parse(profile.name).resource}": 0 for profile in states.profiles}
     for layout in states.layouts:
         counts = Counter(states.placements[index].profile for index in layout)
         for profile, count in counts.items():
@@ -106,6 +112,7 @@ def _most(model: ModelGeometry) -> dict[str, int]:
 
 
 def hardware_there(world: World) -> Iterator[Finding]:
+    yield from _reported_twice(world)
     for thing in world.instaslices:
         name = f"instaslice {thing.metadata.name}"
         if thing.metadata.name not in world.node_of:
@@ -117,3 +124,15 @@ def hardware_there(world: World) -> Iterator[Finding]:
         for gpu, count in sorted(gone.items()):
             words = f"{count} allocations are on {gpu}, which the node does not have; does the controller run?"
             yield Finding(invariant=Invariant.HARDWARE_THERE, object=name, words=words, passing=True)
+
+
+def _reported_twice(world: World) -> Iterator[Finding]:
+    reported: dict[str, str] = {}
+    for thing in world.instaslices:
+        for gpu in thing.status.gpus:
+            other = reported.setdefault(gpu.uuid, thing.metadata.name)
+            if other != thing.metadata.name:
+                words = f"reports {gpu.uuid}, as {other} does; delete the object of the node that is not there any more"
+                # A machine that comes back under another name has two, until the old node is removed.
+                about = f"instaslice {thing.metadata.name}"
+                yield Finding(invariant=Invariant.HARDWARE_THERE, object=about, words=words, passing=True)

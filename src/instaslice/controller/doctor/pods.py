@@ -7,9 +7,11 @@ from datetime import timedelta
 from instaslice.api import names
 from instaslice.api.instaslice import SliceState
 from instaslice.api.summary import holds_slot
+from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.world import Held, World, asks, named
-from instaslice.controller.wants import gated, held_by_others, wanted
+from instaslice.controller.doctor.readable import of_pod
+from instaslice.controller.doctor.world import Held, World, named
+from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 
@@ -65,7 +67,9 @@ def uuid_once(world: World) -> Iterator[Finding]:
 
 def pod_has_slices(world: World) -> Iterator[Finding]:
     for pod in world.running:
-        wants = Counter(each.profile for each in wanted(pod))
+        if of_pod(pod):
+            continue  # nobody can tell what it should have
+        wants = asked(pod)
         has = Counter(held.allocation.profile for held in world.held_by.get(pod.metadata.uid, []))
         if wants == has:
             continue

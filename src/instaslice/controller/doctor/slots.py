@@ -6,6 +6,7 @@ from itertools import combinations
 from instaslice.api.instaslice import Instaslice, PreparedSlice, SliceState, State
 from instaslice.api.summary import holds_slot
 from instaslice.controller.doctor.findings import Finding, Invariant
+from instaslice.controller.doctor.readable import geometries
 from instaslice.controller.doctor.world import Held, World, held_on
 from instaslice.geometry import Placement, States
 
@@ -36,10 +37,10 @@ def no_overlap(world: World) -> Iterator[Finding]:
 
 def legal_layout(world: World) -> Iterator[Finding]:
     for thing in world.instaslices:
-        states = {model.name: States.of(model.model()) for model in thing.status.models}
+        states = geometries(thing)
         for gpu in thing.status.gpus:
             present = [held for held in held_on(thing) if held.allocation.gpu == gpu.uuid and not held.gone]
-            if not present:
+            if not present or gpu.model not in states:
                 continue
             yield from _layout(thing, gpu.uuid, states[gpu.model], present)
 

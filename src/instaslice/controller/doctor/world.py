@@ -1,4 +1,7 @@
-"""What the API server holds at one moment: pods, nodes and Instaslice objects, and what follows from them."""
+"""What the API server holds at one moment: pods, nodes and Instaslice objects, and what follows from them.
+
+Nothing is believed. A list may hold an object that does not decode: it is named, and costs none of the others.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,16 +9,18 @@ from datetime import datetime
 from functools import cached_property
 from typing import NamedTuple, TypeVar
 
+import msgspec
+
 from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, PreparedSlice, SliceState, State
-from instaslice.controller.wants import gated, wanted
+from instaslice.controller.doctor.asked import asks
+from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
-from instaslice.geometry import UnknownProfile
 from instaslice.kube.client import PAGE, Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NODES, PODS, Node, Pod
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Object, key_of
-from instaslice.kube.resource import Page, Resource
+from instaslice.kube.resource import PageMeta, Resource
 
 T = TypeVar("T", bound=Object)
 
@@ -33,9 +38,8 @@ class Held(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Nothing of it is on the GPU any more, by the agent's own word."""
-        deleted = self.made is not None and self.made.state is SliceState.DELETED
-        return deleted or self.allocation.state is State.DELETED
+        """Nothing of it is on the GPU any more, by the agent's own word. What the spec calls deleted may still be."""
+        return self.made is not None and self.made.state is SliceState.DELETED
 
     @property
     def created(self) -> bool:
@@ -44,6 +48,13 @@ class Held(NamedTuple):
     def __str__(self) -> str:
         a = self.allocation
         return f"{a.profile} at {a.start} of {a.gpu} for pod {a.pod.namespace}/{a.pod.name} ({a.id}, {a.state})"
+
+
+class Unread(NamedTuple):
+    """An object that does not decode: kind and name, as a finding says it, and why not."""
+
+    object: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,7 @@ class World:
     instaslices: Sequence[Instaslice]
     now: datetime
     version: str = ""
+    unread: Sequence[Unread] = ()
 
     @cached_property
     def pod_of(self) -> dict[str, Pod]:
@@ -99,15 +111,6 @@ def held_on(thing: Instaslice) -> list[Held]:
     return [Held(thing.metadata.name, each, made.get(each.id)) for each in thing.spec.allocations]
 
 
-def asks(pod: Pod) -> bool:
-    """Whether the pod asks for slices at all."""
-    try:
-        return bool(wanted(pod))
-    except (UnknownProfile, ValueError):
-        # Made past the webhook, which would have refused it: no node advertises this, so it never runs.
-        return False
-
-
 def named(pod: Pod) -> str:
     return f"pod {key_of(pod)}"
 
@@ -115,31 +118,57 @@ def named(pod: Pod) -> str:
 async def look(client: Client, clock: Clock) -> World:
     """One moment of a cluster. All three lists are of the same revision of the store, so what they say of each other
     was true together: no finding comes from one list being older than another."""
-    page = await _page(client, PODS, {"limit": "1"})
-    version = page.metadata.resource_version
+    version = (await _page(client, PODS, {"limit": "1"})).metadata.resource_version
+    unread: list[Unread] = []
     try:
-        things = await _at(client, INSTASLICES, version)
+        things = await _at(client, INSTASLICES, version, unread)
     except NotFound:
         raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
     return World(
-        pods=await _at(client, PODS, version),
-        nodes=await _at(client, NODES, version),
+        pods=await _at(client, PODS, version, unread),
+        nodes=await _at(client, NODES, version, unread),
         instaslices=things,
         now=clock.now(),
         version=version,
+        unread=unread,
     )
 
 
-async def _at(client: Client, resource: Resource[T], version: str) -> list[T]:
+class _Page(msgspec.Struct):
+    """One answer to a list, its objects not decoded yet."""
+
+    metadata: PageMeta
+    items: list[msgspec.Raw] | None = None
+
+
+async def _at(client: Client, resource: Resource[T], version: str, unread: list[Unread]) -> list[T]:
     params = {"limit": str(PAGE), "resourceVersion": version, "resourceVersionMatch": "Exact"}
     found: list[T] = []
     while True:
         page = await _page(client, resource, params)
-        found += page.items or ()
+        for item in page.items or ():
+            try:
+                found.append(resource.decoder.decode(item))
+            except msgspec.ValidationError as error:
+                unread.append(Unread(f"{resource.kind.lower()} {_name(item)}", str(error)))
         if not page.metadata.continue_:
             return found
         params = {"limit": str(PAGE), "continue": page.metadata.continue_}
 
 
-async def _page(client: Client, resource: Resource[T], params: dict[str, str]) -> Page[T]:
-    return resource.page_decoder.decode(await client.raw("GET", resource.path(), params=params))
+async def _page(client: Client, resource: Resource[T], params: dict[str, str]) -> _Page:
+    return msgspec.json.decode(await client.raw("GET", resource.path(), params=params), type=_Page)
+
+
+class _Name(msgspec.Struct):
+    name: str = "?"
+    namespace: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Name
+
+
+def _name(item: msgspec.Raw) -> str:
+    meta = msgspec.json.decode(item, type=_Named).metadata
+    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name

@@ -1,0 +1,58 @@
+"""Whom the policies bind, where, and what they speak of. What they refuse is shown on a real API server."""
+
+import pytest
+
+from instaslice.api import names
+from instaslice.webhook import policy
+from instaslice.webhook.mutation import WRITTEN_LATER
+
+TRUSTED = ["instaslice:controller", "instaslice:agent"]
+PODS, BINDINGS = policy.policies(TRUSTED, own="slices")
+
+
+def judged(document):
+    """Resource → the operations in which it is judged."""
+    rules = document["spec"]["matchConstraints"]["resourceRules"]
+    return {resource: rule["operations"] for rule in rules for resource in rule["resources"]}
+
+
+def test_whatever_can_write_an_annotation_of_a_pod_is_judged():
+    assert judged(PODS) == {"pods": ["CREATE", "UPDATE"], "pods/status": ["CREATE", "UPDATE"]}
+    assert judged(BINDINGS) == {"pods/binding": ["CREATE"], "bindings": ["CREATE"]}
+
+
+@pytest.mark.parametrize("annotation", names.RESERVED_ANNOTATIONS)
+@pytest.mark.parametrize("document", [PODS, BINDINGS], ids=["pods", "bindings"])
+def test_every_annotation_of_ours_is_spoken_of(document, annotation):
+    rules = [rule for rule in document["spec"]["validations"] if f"the annotation {annotation} " in rule["message"]]
+    assert rules
+    assert all(annotation in rule["expression"] for rule in rules)
+
+
+def test_only_the_record_may_come_with_a_new_pod():
+    assert {*WRITTEN_LATER, names.REQUESTED} == set(names.RESERVED_ANNOTATIONS)
+    assert names.MIG_UUIDS in WRITTEN_LATER
+    assert names.REQUESTED not in WRITTEN_LATER
+
+
+@pytest.mark.parametrize("document", [PODS, BINDINGS], ids=["pods", "bindings"])
+def test_who_is_not_bound_and_where(document):
+    (condition,) = document["spec"]["matchConditions"]
+    assert condition["expression"] == "!(request.userInfo.username in ['instaslice:controller', 'instaslice:agent'])"
+    (namespaces,) = document["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+    assert namespaces["operator"] == "NotIn"
+    assert namespaces["values"] == ["kube-system", "slices"]
+    # An error in a rule, or in reading an object, keeps the request out.
+    assert document["spec"]["failurePolicy"] == "Fail"
+
+
+def test_both_policies_are_put_in_force_to_deny_everywhere():
+    assert [each["spec"] for each in policy.bindings()] == [
+        {"policyName": document["metadata"]["name"], "validationActions": ["Deny"]} for document in (PODS, BINDINGS)
+    ]
+
+
+def test_the_accounts_of_a_chart_are_named_in_full():
+    assert policy.service_accounts("slices", ["instaslice-controller"]) == [
+        "system:serviceaccount:slices:instaslice-controller"
+    ]
