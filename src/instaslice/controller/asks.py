@@ -1,6 +1,6 @@
 """What a pod asks for, worked out once: its slices, what it needs of a node beside them, and its shape."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from typing import Self
@@ -32,7 +32,8 @@ class Ask:
     """Why nobody can make sense of it; it wants nothing then."""
 
     @classmethod
-    def of(cls, pod: Pod, admits: Callable[[Pod, Amounts, NodeName], bool]) -> Self:
+    def of(cls, pod: Pod, admits: Callable[[Pod, Amounts, NodeName], bool], filtered: Hashable = None) -> Self:
+        """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
         bad = ""
         amounts: Amounts = {}
         wants: tuple[Wanted, ...] = ()
@@ -45,7 +46,7 @@ class Ask:
         demand = Demand(profiles, partial(admits, pod, needs), pod.metadata.name)
         bindable = Demand(profiles, partial(admits, pod, amounts), pod.metadata.name)
         where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
-        shape = (profiles, tuple(sorted(amounts.items())), where)
+        shape = (profiles, tuple(sorted(amounts.items())), where, filtered)
         return cls(wants, demand, bindable, amounts, needs, ours, shape, bad=bad)
 
     @property

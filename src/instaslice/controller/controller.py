@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
@@ -20,6 +20,7 @@ from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
+from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints
@@ -29,7 +30,7 @@ from instaslice.controller.words import Words
 from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
-from instaslice.kube.core import NODES, PODS, Node, Pod
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
 from instaslice.kube.errors import Forbidden, Invalid, NotFound
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.queue import Queue
@@ -88,6 +89,8 @@ class Controller:
         self.pods: Cache[Pod] = Cache()
         self.nodes: Cache[Node] = Cache()
         self.instaslices: Cache[Instaslice] = Cache()
+        self.namespaces: Cache[Namespace] = Cache()
+        self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in KINDS}
         self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
         self._specs = Specs(client, self.dispatcher.ledger, MANAGER, clock)
         self._writes: Queue[NodeName] = Queue(clock=clock)
@@ -113,8 +116,21 @@ class Controller:
             group.create_task(self._watch(NODES, self.nodes), name="watch nodes")
             group.create_task(self._watch(INSTASLICES, self.instaslices), name="watch instaslices")
             group.create_task(self._watch(PODS, self.pods), name="watch pods")
-            await asyncio.gather(self.nodes.synced(), self.instaslices.synced(), self.pods.synced())
+            group.create_task(self._watch(NAMESPACES, self.namespaces), name="watch namespaces")
+            for kind, cache in self.storage.items():
+                group.create_task(self._watch(kind, cache), name=f"watch {kind.plural}")
+            caches: list[Cache[Any]] = [
+                self.nodes,
+                self.instaslices,
+                self.pods,
+                self.namespaces,
+                *self.storage.values(),
+            ]
+            await asyncio.gather(*(cache.synced() for cache in caches))
             freeze_heap()
+            self.namespaces.on_change(self.dispatcher.namespace_changed)
+            for cache in self.storage.values():
+                cache.on_change(self.dispatcher.storage_changed)
             # Nodes first, then what is promised on them, then the pods that it is promised to.
             self.nodes.on_change(self.dispatcher.node_changed)
             self.instaslices.on_change(self._instaslice_changed)

@@ -23,8 +23,10 @@ from instaslice.controller.patience import Patience
 from instaslice.controller.promises import Promise
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
+from instaslice.controller.scheduling.filters import Filters
+from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated, held_by_others, unbound
-from instaslice.kube.core import Node, Pod
+from instaslice.kube.core import Namespace, Node, Pod
 from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
 
 log = logging.getLogger(__name__)
@@ -48,6 +50,7 @@ class Dispatcher:
         self.limits = limits
         self.patience = Patience(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
+        self.filters = Filters(self.nodes)
         self.pods: dict[str, Pod] = {}
         """Those that asked for slices, by uid."""
         self.arrivals = 0
@@ -82,6 +85,7 @@ class Dispatcher:
         name = NodeName(new.metadata.name)
         self.nodes[name] = new
         self.rooms.set_node(new)
+        self.filters.node_changed(old, new)
         if new.ready:
             self._given_up.discard(name)
         if not new.ready and (old is None or old.ready):
@@ -116,24 +120,57 @@ class Dispatcher:
         assert pod is not None, "a change has two sides"
         uid = pod.metadata.uid
         if new is None or new.ended:
+            self.filters.remove(uid)
             if self.rooms.discharge(uid) and len(self.line):
                 self._orders.wake()
-        elif new.spec.node_name and (old is None or old.spec != new.spec):
-            self.rooms.charge(uid, new.spec.node_name, effective(new))
+        else:
+            if new.spec.node_name and (old is None or old.spec != new.spec):
+                self.rooms.charge(uid, new.spec.node_name, effective(new))
+            self._filtered(new)
         if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
             self.pods[uid] = new
-            if old is not None and old.spec != new.spec:
+            if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
                 self._narrowed(new)
             self._look(uid)
         elif self.pods.pop(uid, None) is not None:
             self._look(uid)
             self._asks.pop(uid, None)
 
+    def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
+        """Claims and volumes, and what says where they can be used."""
+        if self.filters.storage_changed(old, new):
+            # Those that waited for a claim may now wait for something else, and are to be told.
+            self._new |= self.filters.held_by_claims
+            self.filters.held_by_claims.clear()
+            self._wake_waiting()
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if self.filters.namespace_changed(old, new):
+            self._wake_waiting()
+
+    def _filtered(self, pod: Pod) -> None:
+        """What other pods are judged by: where this one is, and what it demands of them."""
+        if pod.spec.node_name:
+            helps = self.filters.assign(pod, NodeName(pod.spec.node_name))
+        else:
+            helps = self.filters.refresh(pod)
+        if helps:
+            self._wake_waiting()
+        if keys := self.filters.label_keys(pod):
+            for uid in list(self.line):
+                if not keys.isdisjoint(self.pods[uid].metadata.labels):
+                    self._narrowed(self.pods[uid])
+                    self._queue(self.pods[uid])
+
+    def _wake_waiting(self) -> None:
+        if len(self.line):
+            self._orders.wake()
+
     def _narrowed(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
-        if self.line.leave(pod.metadata.uid):
-            since = self._asks.pop(pod.metadata.uid).since
-            self.ask(pod).since = since
+        self.line.leave(pod.metadata.uid)
+        if (before := self._asks.pop(pod.metadata.uid, None)) is not None:
+            self.ask(pod).since = before.since
 
     def resume(self) -> None:
         """All that is there was told: from now on what is missing is gone. Nothing is decided before."""
@@ -169,12 +206,17 @@ class Dispatcher:
         """What a pod wants."""
         found = self._asks.get(pod.metadata.uid)
         if found is None:
-            found = self._asks[pod.metadata.uid] = Ask.of(pod, self._admits)
+            found = self._asks[pod.metadata.uid] = Ask.of(pod, self._admits, self.filters.shape(pod))
         return found
 
     def _admits(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         node = self.nodes.get(name)
-        return node is not None and admission.refusal(pod, node) is None and self.rooms.fits(name, amounts)
+        return (
+            node is not None
+            and admission.refusal(pod, node) is None
+            and self.rooms.fits(name, amounts)
+            and self.filters.for_pod(pod)(name) is None
+        )
 
     def _place(self, uid: str) -> bool:
         ask = self._asks[uid]
@@ -217,6 +259,8 @@ class Dispatcher:
             return
         now = self._clock()
         self.rooms.charge(promise.uid, promise.node, self.ask(pod).amounts)
+        if self.filters.assign(pod, promise.node):
+            self._wake_waiting()
         if gated(pod):
             self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
             # To the second, so that of a burst there is one look a second and not one a pod.
@@ -294,7 +338,11 @@ class Dispatcher:
         """Why a pod that may go now is better not let go: its node was cordoned, say, since it was chosen, and nobody
         would bind the pod there."""
         node = self.nodes.get(promise.node)
-        refusal = admission.refusal(pod, node) if promise.created and node is not None else None
+        if not promise.created or node is None:
+            return ""
+        refusal = admission.refusal(pod, node)
+        if refusal is None and (refused := self.filters.for_pod(pod, pinned=promise.node)(promise.node)):
+            return f"nobody would bind the pod to node {promise.node} any more: {refused}"
         return f"node {promise.node} {refusal}" if refusal else ""
 
     def _queue(self, pod: Pod) -> None:
@@ -308,6 +356,7 @@ class Dispatcher:
         if self.line.add(uid, ask.shape, pod.spec.priority, since):
             # What was lost with its node's object, or its GPU, would count against the pod itself.
             self.rooms.discharge(uid)
+            self.filters.remove(uid)
             if ask.since is None:
                 ask.since = self._clock()
                 self.arrivals += 1
@@ -320,6 +369,7 @@ class Dispatcher:
         pod = self.pods.get(promise.uid)
         if pod is None or not pod.spec.node_name:
             self.rooms.discharge(promise.uid)
+            self.filters.remove(promise.uid)
         self._orders.write(promise.node, soon=True)
 
     def _restored(self, pod: Pod) -> bool:
@@ -378,7 +428,7 @@ class Dispatcher:
         self._leave_node(name, f"node {name} has not been ready for {self.limits.node:.0f} s")
 
     def _node_gone(self, name: NodeName) -> None:
-        self.nodes.pop(name, None)
+        self.filters.node_changed(self.nodes.pop(name, None), None)
         self._given_up.discard(name)
         self.rooms.remove_node(name)
         self._leave_node(name, f"node {name} is gone")
@@ -441,7 +491,12 @@ class Dispatcher:
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
-        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+        return (
+            node is not None
+            and admission.refusal(pod, node) is None
+            and self.rooms.could_hold(name, amounts)
+            and self.filters.for_pod(pod)(name, emptied=True) is None
+        )
 
 
 def _may_use(pod: Pod, promise: Promise) -> bool:

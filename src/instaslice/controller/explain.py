@@ -157,6 +157,8 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str 
         return "is gone"
     if told := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.needs):
         return told
+    if told := dispatcher.filters.for_pod(pod)(name):
+        return told
     plan = dispatcher.ledger.placer.place(Demand(ask.demand.wants, lambda each: each == name))
     if not isinstance(plan, Refusal):
         return dispatcher.rooms.short(name, ask.ours)
@@ -202,7 +204,12 @@ def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, as
 def _dispatcher(world: World, policy: Policy) -> Dispatcher:
     now = world.now.timestamp()
     made = Dispatcher(_Ears(), policy, lambda: now, Random(0), Limits())
-    # As the controller starts: nodes, what is promised on them, the pods that it is promised to.
+    # As the controller starts: what volumes there are, nodes, what is promised on them, the pods it is promised to.
+    made.filters.volumes_known = world.storage is not None
+    for namespace in world.namespaces:
+        made.namespace_changed(None, namespace)
+    for stored in world.storage or ():
+        made.storage_changed(None, stored)
     for node in world.nodes:
         made.node_changed(None, node)
     for thing in world.instaslices:

@@ -57,6 +57,8 @@ def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
         return Words(False, "BadRequest", f"{bad}; delete the pod and ask for slices that exist", warning=True)
     if uid not in dispatcher.line:
         return None
+    if held := dispatcher.filters.for_pod(pod).everywhere:
+        return Words(False, "WaitingForVolume", held)
     refusal = dispatcher.refusal(uid)
     if refusal is None:
         return None
@@ -105,7 +107,7 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
         out = "is gone" if node is None else admission.refusal(pod, node)
-        told = out or dispatcher.rooms.short(name, counted) or FULL
+        told = out or dispatcher.rooms.short(name, counted) or dispatcher.filters.for_pod(pod)(name) or FULL
         (far if out else near)[told] += 1
         example.setdefault(told, name)
     why = [*near.most_common(), *far.most_common()]

@@ -7,13 +7,14 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar
 
 from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, PreparedSlice, SliceState, State
+from instaslice.controller.scheduling.storage import KINDS, Stored
 from instaslice.controller.wants import gated, wanted
 from instaslice.errors import InstasliceError
 from instaslice.geometry import UnknownProfile
 from instaslice.kube.client import PAGE, Client
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import NODES, PODS, Node, Pod
-from instaslice.kube.errors import NotFound
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
+from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.resource import Page, Resource
 
@@ -48,13 +49,16 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Three lists of one moment. `now` is when that was, `version` the resource version of all three."""
+    """Lists of one moment. `now` is when that was, `version` the resource version of all of them."""
 
     pods: Sequence[Pod]
     nodes: Sequence[Node]
     instaslices: Sequence[Instaslice]
     now: datetime
     version: str = ""
+    namespaces: Sequence[Namespace] = ()
+    storage: Sequence[Stored] | None = ()
+    """Claims, volumes and what goes with them; None where they may not be read."""
 
     @cached_property
     def pod_of(self) -> dict[str, Pod]:
@@ -112,16 +116,26 @@ def named(pod: Pod) -> str:
     return f"pod {key_of(pod)}"
 
 
-async def look(client: Client, clock: Clock) -> World:
-    """One moment of a cluster. All three lists are of the same revision of the store, so what they say of each other
-    was true together: no finding comes from one list being older than another."""
+async def look(client: Client, clock: Clock, *, all_that_schedules: bool = False) -> World:
+    """One moment of a cluster. All lists are of the same revision of the store, so what they say of each other was true
+    together: no finding comes from one list being older than another. Namespaces and volumes are read on request."""
     page = await _page(client, PODS, {"limit": "1"})
     version = page.metadata.resource_version
     try:
         things = await _at(client, INSTASLICES, version)
     except NotFound:
         raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
+    namespaces: list[Namespace] = []
+    storage: list[Stored] | None = []
+    if all_that_schedules:
+        try:
+            namespaces = await _at(client, NAMESPACES, version)
+            storage = [thing for kind in KINDS for thing in await _at(client, kind, version)]
+        except Forbidden:
+            storage = None
     return World(
+        namespaces=namespaces,
+        storage=storage,
         pods=await _at(client, PODS, version),
         nodes=await _at(client, NODES, version),
         instaslices=things,
