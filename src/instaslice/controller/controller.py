@@ -119,14 +119,8 @@ class Controller:
             group.create_task(self._watch(NAMESPACES, self.namespaces), name="watch namespaces")
             for kind, cache in self.storage.items():
                 group.create_task(self._watch(kind, cache), name=f"watch {kind.plural}")
-            caches: list[Cache[Any]] = [
-                self.nodes,
-                self.instaslices,
-                self.pods,
-                self.namespaces,
-                *self.storage.values(),
-            ]
-            await asyncio.gather(*(cache.synced() for cache in caches))
+            caches: list[Cache[Any]] = [self.nodes, self.instaslices, self.pods, self.namespaces]
+            await asyncio.gather(*(cache.synced() for cache in (*caches, *self.storage.values())))
             freeze_heap()
             self.namespaces.on_change(self.dispatcher.namespace_changed)
             for cache in self.storage.values():
