@@ -5,7 +5,8 @@ not at what happened, and gives orders. The controller carries them out; `explai
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from random import Random
@@ -24,19 +25,22 @@ from instaslice.controller.promises import Promise
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.scheduling.filters import Filters
+from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.controller.scheduling.storage import Stored
-from instaslice.controller.wants import gated, held_by_others, unbound
+from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
-from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
+from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
 
 log = logging.getLogger(__name__)
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
-ILL = ("GpuUnhealthy", "SliceLost")
+ILL = ("GpuUnhealthy", "NotBound", "SliceLost")
 """What a running pod was told and is to be told the end of."""
 LOOK_AGAIN, SHORTEST_LOOK = 10.0, 0.1
 """Seconds between two thoughts about for whom to keep room."""
+MOST_ASKED = 50
+"""Of those who wait, the first of so many shapes are asked whether they need what another pod does not use."""
 SLOW = 5.0
 """Seconds after which a pod is told that its slices are being made; mostly they are made before it could read that."""
 
@@ -157,10 +161,13 @@ class Dispatcher:
         if helps:
             self._wake_waiting()
         if keys := self.filters.label_keys(pod):
-            for uid in list(self.line):
-                if not keys.isdisjoint(self.pods[uid].metadata.labels):
-                    self._narrowed(self.pods[uid])
-                    self._queue(self.pods[uid])
+            self._reshape([uid for uid in self.line if not keys.isdisjoint(self.pods[uid].metadata.labels)])
+
+    def _reshape(self, uids: Iterable[str]) -> None:
+        """More counts for these pods than did when they came."""
+        for uid in uids:
+            self._narrowed(self.pods[uid])
+            self._queue(self.pods[uid])
 
     def _wake_waiting(self) -> None:
         if len(self.line):
@@ -409,11 +416,50 @@ class Dispatcher:
         if any(opened):
             self._orders.wake()
 
-    def _bind_overdue(self, promise: Promise, _: float) -> None:
+    def _bind_overdue(self, promise: Promise, now: float) -> None:
+        """A pod that its owner replaces fails, so that the next one can be sent elsewhere: this one is pinned. Any
+        other keeps its slices, as what is in its way may go, until somebody who waits would get them."""
         pod = self.pods.get(promise.uid)
-        if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
-            late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
-            self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
+        if self.ledger.promises.get(promise.uid) is not promise or pod is None or pod.spec.node_name:
+            return
+        if not promise.overdue and refused_by_scheduler(pod):
+            self._refused(pod, promise.node, now)
+        if lost_if_it_fails(pod) and not self._needed(promise):
+            if not promise.overdue:
+                promise.overdue = True
+                self._orders.tell(promise.uid)
+            self.agenda.at(now + min(LOOK_AGAIN, self.limits.bind), partial(self._bind_overdue, promise))
+            return
+        late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
+        self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
+
+    def _refused(self, pod: Pod, node: NodeName, now: float) -> None:
+        """Send no other pod of its owner there for a while: whatever it was that we do not see would refuse it too."""
+        wait, name = self.filters.not_bound(pod, node), owner(pod)
+        self.agenda.at(now + wait, partial(self._try_again, name, node))
+        self._reshape([uid for uid in self.line if owner(self.pods[uid]) == name])
+
+    def _try_again(self, name: str, node: NodeName, _: float) -> None:
+        self.filters.retry(name, node)
+        self._wake_waiting()
+
+    def _needed(self, promise: Promise) -> bool:
+        """Whether a pod that waits, one of the first, would find room if these slices were given back."""
+        there = self.ledger.fleet.nodes.get(promise.node)
+        if there is None or not len(self.line):
+            return False
+        emptied = self.ledger.fleet.alone(there)
+        with suppress(FleetError):  # of a GPU that is closed nobody gets anything
+            for slot in promise.slots:
+                emptied.give_back(slot.grant)
+        placer = Placer(emptied, self.ledger.placer.policy)
+        self.rooms.discharge(promise.uid)
+        try:
+            return any(
+                isinstance(placer.place(self._asks[head.uid].demand), Plan) for head in self.line.heads()[:MOST_ASKED]
+            )
+        finally:
+            self.rooms.charge(promise.uid, promise.node, self.ask(self.pods[promise.uid]).amounts)
 
     def _homeless_overdue(self, uid: str, _: float) -> None:
         """Pinned to a node whose Instaslice object went away: it can run nowhere else."""

@@ -8,7 +8,7 @@ from instaslice.controller.asks import Ask
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
-from instaslice.controller.wants import gated, held_by_others
+from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, NodeName, Plan, Short
 
@@ -39,6 +39,9 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
         where = f"{_listed(dispatcher, promise)} on node {promise.node}"
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
+    if promise.overdue and not pod.spec.node_name:
+        message = f"not bound to node {promise.node} ({unbound(pod)}); keeps its slices until another pod needs them"
+        return Words(False, "NotBound", message, warning=True)
     return _running(dispatcher, promise)
 
 

@@ -38,7 +38,7 @@ from instaslice.kube.core import (
     Resources,
 )
 from instaslice.kube.core import SchedulingGate as Gate
-from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.meta import ObjectMeta, OwnerReference
 from instaslice.placement import policies
 
 A100 = models.named("A100-40GB")
@@ -142,8 +142,9 @@ class World:
     def remove_instaslice(self, name):
         self.dispatcher.instaslice_changed(self.instaslices.pop(name), None)
 
-    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), **spec):
-        """A pod with one container a profile, as the webhook leaves it."""
+    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), labels=None, owner="", **spec):
+        """A pod with one container a profile, as the webhook leaves it; `owner` is the kind and name of a controller,
+        "ReplicaSet/web"."""
         number = next(self.numbers)
         containers = spec.pop("containers", None) or [
             Container(
@@ -160,6 +161,8 @@ class World:
             uid=f"uid-{number}",
             creation_timestamp=datetime.fromtimestamp(number, UTC),
             annotations={names.REQUESTED: "{}"},
+            labels=labels or {},
+            owner_references=[owned_by(owner)] if owner else [],
         )
         held = [Gate(name=names.GATE), *(Gate(name=gate) for gate in gates)]
         self._set(
@@ -344,6 +347,11 @@ class World:
 
     def spec(self, name) -> Spec:
         return self.instaslices[name].spec
+
+
+def owned_by(owner):
+    kind, _, name = owner.partition("/")
+    return OwnerReference(api_version="v1", kind=kind, name=name, uid=owner, controller=True)
 
 
 def _with_spec(thing, spec):
