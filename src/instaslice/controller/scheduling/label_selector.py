@@ -45,6 +45,8 @@ class Selector(NamedTuple):
         return Selector(tuple(dict.fromkeys((*self.lines, *more)))) if more else self
 
     def __str__(self) -> str:
+        if self == NOTHING:
+            return "of no selector"
         return ", ".join(map(str, self.lines)) or "with any labels"
 
 

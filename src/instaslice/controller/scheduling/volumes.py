@@ -94,7 +94,8 @@ class ClaimsInUse:
         for each in used:
             if not each.ephemeral:
                 self._users.setdefault(each.key, {})[uid] = node
-        if not pod.spec.node_name and there is not None:
+        if there is not None:
+            # Of a bound pod too: that its claims were bound before may reach us after it.
             verdict = judge(pod, self._storage, self)
             expected = verdict.expected(there) if verdict is not None else None
             if expected is not None:
