@@ -342,3 +342,34 @@ def test_the_same_wish_is_one_shape_and_another_is_another(world):
     fresh = World()
     a, b = web(fresh), web(fresh, labels={"app": "x"})
     assert fresh.dispatcher.filters.shape(fresh.pods[a]) == fresh.dispatcher.filters.shape(fresh.pods[b])
+
+
+def test_a_pod_that_was_deleted_before_it_ran_is_in_nobodys_way(world):
+    """A finalizer keeps it for a while, its slices are given back at once."""
+    first = web(world, **APART)
+    world.dispatcher.decide()
+    assert world.on(first) == "a"
+    world.mark_pod(first)
+    second = web(world, **APART)
+    world.settle()
+    assert world.running() == [second]
+
+
+def test_a_node_that_moves_to_another_zone_is_counted_there(two):
+    def move(name, zone):
+        node = two.nodes[name]
+        meta = msgspec.structs.replace(node.metadata, labels={**node.metadata.labels, ZONE: zone})
+        two.change_node(msgspec.structs.replace(node, metadata=meta))
+
+    move("a", "x")
+    move("b", "x")
+    there(two, labels={"app": "web"}, node="a")
+    fast = {"node_selector": {HOST: "a"}}
+    only_a = spec(topologySpreadConstraints=[spread(app="web", nodeAffinityPolicy="Ignore")])
+    first = two.add_pod("1g.5gb", labels={"app": "web"}, **only_a, **fast)
+    two.settle()
+    assert two.on(first) == "a", "there is one zone"
+    move("b", "y")
+    second = two.add_pod("1g.5gb", labels={"app": "web"}, **only_a, **fast)
+    two.settle()
+    assert two.on(second) is None
