@@ -33,6 +33,9 @@ test: setup programs ## All tests: unit, integration and e2e on a real Kubernete
 unit: setup ## Unit tests only: seconds, no cluster
 	$(BIN)/pytest tests/unit
 
+verdicts: setup programs ## 1,000 random pods in a random cluster: kube-scheduler and we say the same (a few minutes)
+	INSTASLICE_VERDICTS=1000 $(BIN)/pytest -s tests/integration/controller/test_same_verdict_in_random_clusters.py
+
 check: setup ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -92,4 +95,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)
+.PHONY: verdicts test-gpu bench-gpu help setup programs demo up down test unit check fmt generate verify bench $(BENCHES)
