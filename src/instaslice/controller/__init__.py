@@ -15,6 +15,7 @@
     doctor      what must hold, checked on a live cluster and in tests; explain says why a pod waits
 
 The stock scheduler has the last word about where a pod runs, and it speaks only after we have cut the slices and pinned
-the pod to their node. So requests, admission, rooms and scheduling repeat rules of kube-scheduler exactly, from its source and
-checked against the running program: a pod that we pin where the scheduler will not bind it holds slices for nothing.
+the pod to their node. So requests, admission, rooms and scheduling repeat rules of kube-scheduler exactly, from its
+source and checked against the running program: a pod that we pin where the scheduler will not bind it holds slices for
+nothing.
 """

@@ -254,7 +254,9 @@ class Controller:
         memory: dict[str, int] = {}
         for uid in islice(self.dispatcher.line, self._most_hinted):
             pod = self.dispatcher.pods[uid]
-            if found := self._shapes.memory_for(pod):
+            # No node helps one that waits for a claim.
+            held = self.dispatcher.filters.for_pod(pod).everywhere
+            if held is None and (found := self._shapes.memory_for(pod)):
                 waiting[uid], memory[uid] = pod, found
         self._hints.set(waiting, memory)
 

@@ -227,6 +227,8 @@ class Dispatcher:
 
     def _place(self, uid: str) -> bool:
         ask = self._asks[uid]
+        if self.filters.for_pod(self.pods[uid]).everywhere is not None:
+            return False
         with self.patience.lifted_for(uid):
             plan = self._plan(ask)
             if isinstance(plan, Plan):
@@ -527,7 +529,7 @@ class Dispatcher:
             left = ask.since + self.limits.patience - now
             if left > 0:
                 least = min(least, left)
-            elif refusal := self.refusal(head.uid):
+            elif self.filters.for_pod(pod).everywhere is None and (refusal := self.refusal(head.uid)):
                 could = partial(self.could_admit, pod, ask.amounts)
                 if self.patience.keep(head.uid, ask.profiles, could, refusal.short is Short.NODES, now):
                     return self.limits.patience

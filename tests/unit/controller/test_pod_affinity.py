@@ -155,5 +155,4 @@ def test_a_thousand_replicas_object_once():
     for each in replicas:
         objections.remove(each)
     assert not objections
-    assert not objections._by_namespace
-    assert not objections._by_selector
+    assert not objections._by_label

@@ -67,21 +67,24 @@ class AssignedPods:
     def matching(self, namespaces: Iterable[str] | None, selector: Selector, but: str = "") -> Iterator[Assigned]:
         """Pods of these namespaces, of all where None, that the selector selects; `but` is the uid of one left out."""
         for namespace in self._of if namespaces is None else namespaces:
-            for uid, each in self._candidates(namespace, selector):
-                if uid != but and selector.matches(each.pod.metadata.labels):
-                    yield each
+            candidates, sure = self._candidates(namespace, selector)
+            for found in candidates:
+                for uid, each in found.items():
+                    if uid != but and (sure or selector.matches(each.pod.metadata.labels)):
+                        yield each
 
-    def _candidates(self, namespace: str, selector: Selector) -> Iterable[tuple[str, Assigned]]:
+    def _candidates(self, namespace: str, selector: Selector) -> tuple[Iterable[_Found], bool]:
+        """Pods that may be selected, and whether they surely are."""
         here = self._of.get(namespace)
         if not here:
-            return ()
+            return (), True
         best: list[_Found] | None = None
         for line in selector.lines:
             if line.wanted and line.values is not None and (values := self._index(namespace, line.key)) is not None:
                 found = [values[value] for value in line.values if value in values]
                 if best is None or sum(map(len, found)) < sum(map(len, best)):
                     best = found
-        return here.items() if best is None else (item for part in best for item in part.items())
+        return ((here,), selector.everything) if best is None else (best, len(selector.lines) == 1)
 
     def _index(self, namespace: str, key: str) -> Mapping[str, _Found] | None:
         keys = self._by_label.setdefault(namespace, {})

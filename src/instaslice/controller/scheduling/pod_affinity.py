@@ -27,6 +27,14 @@ class Term(NamedTuple):
     more: Selector
     """Namespaces by their labels, beside those named."""
 
+    @property
+    def labels(self) -> tuple[Domain | None, ...]:
+        """Labels of which a pod that it selects has exactly one; None alone where it may have others."""
+        for line in self.pods.lines:
+            if line.wanted and line.values is not None:
+                return tuple((line.key, value) for value in sorted(line.values))
+        return (None,)
+
     def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
         return namespace in self.namespaces or self.more.matches(labels)
 
@@ -65,10 +73,8 @@ class Objections:
 
     def __init__(self) -> None:
         self._holders: dict[Term, dict[str, NodeName]] = {}
-        self._by_namespace: dict[str, dict[Term, None]] = {}
-        """Terms by the namespaces that they name."""
-        self._by_selector: dict[Term, None] = {}
-        """Those that select namespaces by labels."""
+        self._by_label: dict[tuple[str, str] | None, dict[Term, None]] = {}
+        """Terms by labels of which a pod has to have one, None where they name none."""
 
     def __bool__(self) -> bool:
         return bool(self._holders)
@@ -76,10 +82,8 @@ class Objections:
     def add(self, pod: Pod, node: NodeName) -> None:
         for term in anti_affinity(pod):
             if term not in self._holders:
-                for namespace in term.namespaces:
-                    self._by_namespace.setdefault(namespace, {})[term] = None
-                if term.more != NOTHING:
-                    self._by_selector[term] = None
+                for label in term.labels:
+                    self._by_label.setdefault(label, {})[term] = None
             self._holders.setdefault(term, {})[pod.metadata.uid] = node
 
     def remove(self, pod: Pod) -> None:
@@ -88,17 +92,17 @@ class Objections:
             if holders is None or holders.pop(pod.metadata.uid, None) is None or holders:
                 continue
             del self._holders[term]
-            self._by_selector.pop(term, None)
-            for namespace in term.namespaces:
-                del self._by_namespace[namespace][term]
-                if not self._by_namespace[namespace]:
-                    del self._by_namespace[namespace]
+            for label in term.labels:
+                del self._by_label[label][term]
+                if not self._by_label[label]:
+                    del self._by_label[label]
 
     def against(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Iterator[tuple[Term, Mapping[str, NodeName]]]:
         """The terms that do not want this pod near, and the nodes of those who say so, by their uids."""
-        for term in dict.fromkeys((*self._by_namespace.get(pod.metadata.namespace, ()), *self._by_selector)):
-            if term.matches(pod, namespace_labels):
-                yield term, self._holders[term]
+        for label in (None, *pod.metadata.labels.items()):
+            for term in self._by_label.get(label, ()):
+                if term.matches(pod, namespace_labels):
+                    yield term, self._holders[term]
 
 
 @dataclass(slots=True)
