@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from fitting import affinity, container, pod
+from fitting import affinity, container, pod, term, towards
 
 from instaslice.controller.placeholders import placeholder
 from instaslice.kube.core import Pod
@@ -67,6 +67,13 @@ def test_it_goes_where_the_pod_would():
     assert {field: spec[field] for field in where} == where
     plain = made(container())["spec"]
     assert not plain.keys() & where.keys()
+
+
+def test_what_a_pod_wants_of_other_pods_is_not_said_of_its_placeholder():
+    """It would be said of pods of our namespace, and keep others away from where the placeholder is."""
+    both = {**affinity([("gpu", "In", "a100")]), **towards("podAntiAffinity", term(app="a"))["affinity"]}
+    assert made(container(), affinity=both)["spec"]["affinity"] == affinity([("gpu", "In", "a100")])
+    assert "affinity" not in made(container(), **towards("podAffinity", term(app="a")))["spec"]
 
 
 def test_it_is_no_pod_of_ours():
