@@ -26,9 +26,11 @@ up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
 down: setup ## Remove it (ARGS=NAME for another than the default)
 	@$(BIN)/instaslice down $(ARGS)
 
+# Side by side, see tests/blocks.py; 1 where there are less than two cores.
+LANES ?= 2
+
 test: setup programs ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
-	$(BIN)/pytest
-	@scripts/test_other_python
+	$(BIN)/pytest -n $(LANES) --durations=15
 
 unit: setup ## Unit tests only: seconds, no cluster
 	$(BIN)/pytest tests/unit
@@ -57,7 +59,7 @@ verify: check ## Check, and that what is generated is up to date
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -86,6 +88,9 @@ bench-burst: setup ## Pods a second through the gate in a burst of 1,000, beside
 
 bench-calls: setup ## API calls that a pod costs, on 1, 10 and 100 nodes
 	@$(BIN)/python bench/calls.py
+
+bench-shapes: setup ## What 3,500 waiting pods of different shapes cost everybody else
+	@$(BIN)/python bench/shapes.py
 
 test-gpu: ## Tests on a real GPU that is idle, which they cut up and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup

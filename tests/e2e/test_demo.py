@@ -3,11 +3,13 @@
 import os
 import pty
 import re
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import leftovers
 import psutil
 import pytest
 
@@ -16,6 +18,23 @@ from instaslice.local.process import MARK
 DEMO = [sys.executable, "-m", "instaslice.cli", "demo"]
 STATES = ["gated", "creating", "created", "ungated", "Running", "Succeeded", "released"]
 PODS = ["train", "tune", "distill", "eval", "serve", "whale", "embed", "notebooks"]
+
+
+@pytest.fixture(scope="module")
+def new_home():
+    """Makes state homes. A demo that is cut short with its test leaves nothing there either."""
+    made = []
+
+    def make(name: str) -> Path:
+        made.append(leftovers.HOME / leftovers.own(name))
+        made[-1].mkdir(parents=True)
+        return made[-1]
+
+    yield make
+    for home in made:
+        for record in home.glob("instaslice/clusters/*/cluster.json"):
+            leftovers.down(record)
+        shutil.rmtree(home)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -36,9 +55,9 @@ def left_by(home: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
+def told(new_home):
     """What the demo prints where nobody looks at a terminal, and the folder in which its cluster was."""
-    home = tmp_path_factory.mktemp("demo")
+    home = new_home("demo")
     done = subprocess.run(DEMO, env=environment(home), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout, home
@@ -89,12 +108,13 @@ def test_nothing_is_left(told):
     assert left_by(home) == []
 
 
-def test_on_a_terminal_the_gpus_are_coloured_bars_and_control_c_cleans_up(tmp_path):
+def test_on_a_terminal_the_gpus_are_coloured_bars_and_control_c_cleans_up(new_home):
+    home = new_home("terminal")
     terminal, theirs = pty.openpty()
     look = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "COLUMNS": "120"}
     demo = subprocess.Popen(
         DEMO,
-        env=environment(tmp_path) | look,
+        env=environment(home) | look,
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -111,7 +131,7 @@ def test_on_a_terminal_the_gpus_are_coloured_bars_and_control_c_cleans_up(tmp_pa
     with_end = shown + drained(terminal)
     assert demo.wait(timeout=60) == 130
     assert "\x1b[?25h" in with_end, "the cursor is shown again"
-    assert left_by(tmp_path) == []
+    assert left_by(home) == []
 
 
 def drained(terminal: int) -> str:

@@ -3,19 +3,14 @@
 No kubectl: tests talk to the API server through `instaslice.kube`.
 """
 
-import os
-import re
-import tempfile
 import uuid
-from pathlib import Path
 
-import psutil
+import leftovers
 import pytest
 
 from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
-from instaslice.local import cluster as clusters
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec
 from instaslice.local.objects import Objects
@@ -24,17 +19,10 @@ from instaslice.local.objects import Objects
 @pytest.fixture(scope="session", autouse=True)
 def state_home():
     """Clusters of tests lie apart from the user's own. What a killed test run left is removed by the next."""
-    home = Path(tempfile.gettempdir()) / f"instaslice-tests-{os.getuid()}"
-    before = os.environ.get("XDG_STATE_HOME")
-    os.environ["XDG_STATE_HOME"] = str(home)
-    for old in clusters.every():
-        owner = re.match(r"t(\d+)-", old.name)
-        if owner and not psutil.pid_exists(int(owner[1])):
-            old.down()
-    yield home
-    os.environ.pop("XDG_STATE_HOME")
-    if before is not None:
-        os.environ["XDG_STATE_HOME"] = before
+    leftovers.remove()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(leftovers.HOME))
+        yield leftovers.HOME
 
 
 @pytest.fixture
@@ -43,7 +31,7 @@ def new_cluster(state_home):
     made = []
 
     def make(name: str) -> Cluster:
-        made.append(Cluster(f"t{os.getpid()}-{name}"))
+        made.append(Cluster(leftovers.own(name)))
         return made[-1]
 
     yield make
@@ -54,7 +42,7 @@ def new_cluster(state_home):
 @pytest.fixture(scope="session")
 def cluster(state_home):
     """The cluster that all tests share: two emulated nodes with two A100-40GB each, and nothing of ours in it."""
-    shared = Cluster(f"t{os.getpid()}-shared")
+    shared = Cluster(leftovers.own("shared"))
     shared.up(Spec(nodes=2, gpus=2, bare=True), Source())
     yield shared
     shared.down()

@@ -13,6 +13,7 @@ fleet      one node or many in one process: watches, queue, writes
 seats      which seat of the kubelet's is whose slice: pure
 seating    the kubelet's side of a real node: hands out seats, learns who holds them
 holdings   who holds which seat, by the kubelet's word
+usage      which slices pods still use although no allocation names them
 plugin     one resource as a device plugin; registration keeps all of them known to the kubelet
 places     where the kubelet and the runtime have their folders
 cdi        what a container is given, as files for its runtime; wiring says what a slice needs

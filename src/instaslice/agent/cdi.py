@@ -4,7 +4,7 @@ A file is there while a pod holds the slice, and no longer: a name without a fil
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -71,9 +71,9 @@ class Folder:
         found = self._path.glob(f"{GROUP}-slice_*.json")
         return {Seat(match["seat"]) for each in found if (match := _FILE.fullmatch(each.name))}
 
-    def become(self, files: Mapping[Seat, bytes]) -> None:
-        """These and no others. Raises OSError."""
-        for gone in self.seats() - files.keys():
+    def become(self, files: Mapping[Seat, bytes], keep: Set[Seat] = frozenset()) -> None:
+        """These and no others, but for those to keep as they are. Raises OSError."""
+        for gone in self.seats() - files.keys() - keep:
             self.remove(gone)
         for seat, content in files.items():
             if self._written.get(seat) != content:

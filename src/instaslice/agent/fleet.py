@@ -18,6 +18,7 @@ from instaslice.agent.machines import Control, Machines
 from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.seating import NodeGpu, Seating
+from instaslice.agent.usage import in_use
 from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
 from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, gathering
@@ -198,6 +199,7 @@ class Fleet:
             spawn=self._spawn,
             changed=changed,
             failed=partial(self._failed, regarding),
+            in_use=partial(in_use, self._client, self._seating, name),
         )
         agent = NodeAgent(around, thing.status)
         played = self._played[name] = Played(
@@ -229,9 +231,8 @@ class Fleet:
         """Write what has changed; the seconds to wait where that can wait."""
         silence = self._seating.silence if self._seating is not None else ""
         status = played.agent.status(capacity(node), silence)
-        if silence:
-            # Their pods would be let go, and the kubelet would refuse them.
-            status = report.not_yet(thing.status, status)
+        if self._seating is not None:
+            status = report.with_holders(status, self._seating.holder)
         ops = report.patch(played.written, status)
         if not ops:
             return None
@@ -254,16 +255,20 @@ class Fleet:
 
     async def _patch(self, thing: Instaslice, ops: list[JsonOp]) -> None:
         key = Key("", thing.metadata.name)
+        # Of another object of that name, made since, it would not be true. It is refused, and tried again by when the
+        # watch has told of that object.
+        same = JsonOp(op="test", path="/metadata/uid", value=thing.metadata.uid)
         # One that is gone is no failure: the watch will say so.
         with suppress(NotFound):
             async with self._writing:
-                await self._client.patch(INSTASLICES, key, ops, manager=MANAGER, subresource="status")
+                await self._client.patch(INSTASLICES, key, [same, *ops], manager=MANAGER, subresource="status")
 
     def _seat(self, played: Played, thing: Instaslice) -> None:
         if self._seating is not None:
-            agent = played.agent
+            agent, unread = played.agent, played.agent.unread
             gpus = [
-                NodeGpu(uuid, model, ill) for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
+                NodeGpu(uuid, model, ill, uuid not in unread)
+                for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
             ]
             self._seating.settle(thing.spec.allocations, agent.slices, gpus)
 
@@ -272,6 +277,7 @@ class Fleet:
             return
         change = correction(node.status, played.advertised)
         if change:
+            change["metadata"] = {"uid": node.metadata.uid}  # refused where it is another by now
             with suppress(NotFound):
                 await self._client.merge(
                     NODES, Key("", node.metadata.name), change, manager=MANAGER, subresource="status"
@@ -289,8 +295,9 @@ class Fleet:
         # Written out, because a struct would leave an empty spec away, which the controller replaces by a patch.
         new = {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": {"allocations": []}}
         with suppress(AlreadyExists):
-            await self._client.create(INSTASLICES, new)
-            await self._client.patch(INSTASLICES, Key("", meta.name), [UNTRACKED], manager=MANAGER)
+            made = await self._client.create(INSTASLICES, new)
+            same = JsonOp(op="test", path="/metadata/uid", value=made.metadata.uid)
+            await self._client.patch(INSTASLICES, Key("", meta.name), [same, UNTRACKED], manager=MANAGER)
 
     async def _refuse(self, node: Node, thing: Instaslice, error: InstasliceError) -> float | None:
         """Say on the object why its node cannot be played; a changed label brings it back here."""

@@ -132,6 +132,11 @@ class NodeAgent:
         """Each GPU, in order, and why it is not well; empty words when it is."""
         return {uuid: worker.ill.words if worker.ill else "" for uuid, worker in self._workers.items()}
 
+    @property
+    def unread(self) -> set[str]:
+        """The GPUs of which it is not known yet what is on them, but from what was reported before."""
+        return {uuid for uuid, worker in self._workers.items() if not worker.read}
+
     def status(self, capacity: NodeCapacity | None, silence: str = "") -> Status:
         """What is, as far as it is known; `capacity` is what pods may use of the node, `silence` why none can start."""
         generation = self._spec[1] if self._spec else 0

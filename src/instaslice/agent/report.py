@@ -1,8 +1,10 @@
 """The part of a status that has changed, as a patch: geometries are large and static, slices small and busy."""
 
+from collections.abc import Callable
+
 import msgspec
 
-from instaslice.api.instaslice import SliceState, Status
+from instaslice.api.instaslice import PreparedSlice, SliceState, Status
 from instaslice.kube.client import JsonOp
 
 _FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Status))
@@ -24,11 +26,15 @@ def patch(before: Status | None, now: Status) -> list[JsonOp]:
 
 
 def awaited(before: Status | None, now: Status) -> bool:
-    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone."""
+    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone. One
+    of a slice that nobody asked for held its slot to the last."""
     if before is None:
         return True
     told = {each.id: each for each in before.slices}
     if any(told.get(each.id) != each for each in now.slices):
+        return True
+    gone = told.keys() - {each.id for each in now.slices}
+    if any(told[each].state is SliceState.FOREIGN for each in gone):
         return True
     quiet = {"observed_generation": 0, "slices": (), "summary": None}
     return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)
@@ -39,16 +45,13 @@ def under_way(status: Status) -> bool:
     return any(each.state in _UNDER_WAY for each in status.slices)
 
 
-def not_yet(before: Status, now: Status) -> Status:
-    """The same, with slices that were not said to be made before still being made."""
-    told = {each.id for each in before.slices if each.state is SliceState.CREATED}
+def with_holders(status: Status, holder: Callable[[PreparedSlice], str]) -> Status:
+    """The same, with the pod that holds each slice which no allocation names."""
     slices = tuple(
-        msgspec.structs.replace(each, state=SliceState.CREATING, mig_uuid=None, gi=None, ci=None)
-        if each.state is SliceState.CREATED and each.id not in told
-        else each
-        for each in now.slices
+        msgspec.structs.replace(each, holder=holder(each)) if each.state is SliceState.FOREIGN else each
+        for each in status.slices
     )
-    return msgspec.structs.replace(now, slices=slices)
+    return msgspec.structs.replace(status, slices=slices)
 
 
 def _without(path: str) -> JsonOp:

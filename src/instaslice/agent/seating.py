@@ -46,11 +46,13 @@ GLANCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class NodeGpu:
-    """A GPU of the node, and why it is not well; empty when it is."""
+    """A GPU of the node, and why it is not well; empty when it is. Of one that was not `read` it is not known which
+    slices are there."""
 
     uuid: str
     model: Model
     ill: str
+    read: bool = True
 
 
 class Seating:
@@ -67,6 +69,10 @@ class Seating:
         self._folder = cdi.Folder(places.cdi)
         self._book = SeatBook(_read(places))
         self._made: dict[Hold, tuple[Allocation, Slice]] = {}
+        self._named: set[Hold] = set()
+        """By allocations, also those that end."""
+        self._unnamed: set[tuple[str, str, int]] = set()
+        """GPU, profile and start of slices that no allocation names."""
         self._gpus: tuple[NodeGpu, ...] = ()
         self._plugins: dict[str, Plugin] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -86,18 +92,22 @@ class Seating:
     def settle(
         self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], gpus: Sequence[NodeGpu]
     ) -> None:
-        """What is promised, what is there and which GPUs are well. What is no longer promised loses its file at once:
-        call it before a slice is destroyed, too."""
+        """What is promised, what is there and which GPUs are well. What is taken back loses its file at once: call it
+        before a slice is destroyed, too. Where allocations are lost while their slices are there, as with the object of
+        the node, files stay: containers may have to be started again."""
         there = {each.id: each for each in slices}
         made = {}
         for told in allocations:
             held = _slice(there.get(told.id))
             if told.state in WANTED and held is not None:
                 made[Hold.of(told)] = (told, held)
-        if (made, tuple(gpus)) == (self._made, self._gpus):
+        named = set(map(Hold.of, allocations))
+        unnamed = {(each.gpu, each.profile, each.start) for each in slices if each.state is SliceState.FOREIGN}
+        now = made, named, unnamed, tuple(gpus)
+        if now == (self._made, self._named, self._unnamed, self._gpus):
             return
-        self._made, self._gpus = made, tuple(gpus)
-        for each in self._folder.seats():
+        self._made, self._named, self._unnamed, self._gpus = now
+        for each in self._folder.seats() - self._bereft():
             hold = self._book.seats.get(each)
             if hold is None or hold not in made:
                 self._folder.remove(each)
@@ -118,6 +128,22 @@ class Seating:
         return (
             f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
         )
+
+    def holder(self, foreign: PreparedSlice) -> str:
+        """The uid of the pod that holds a slice which no allocation names: the slice was put behind a seat for it, and
+        the kubelet said last that the seat is held. Empty where there is no such pod."""
+        place = foreign.gpu, foreign.profile, foreign.start
+        holds = (hold for each, hold in self._book.seats.items() if each in self._held and hold is not None)
+        return next((hold.pod for hold in holds if (hold.gpu, hold.profile, hold.start) == place), "")
+
+    async def holders(self, slices: Sequence[Slice]) -> dict[Slice, str]:
+        """Those of the slices that containers hold by the kubelet's word, promised or not, and who. Raises
+        InstasliceError where the kubelet does not answer."""
+        try:
+            told = await holdings.listed(self._places.pods)
+        except grpc.aio.AioRpcError as error:
+            raise InstasliceError(f"no kubelet answers at {self._places.pods}: {error.details()}") from None
+        return self._book.behind(slices, told)
 
     # What the kubelet asks ------------------------------------------------------------------------------------------
 
@@ -185,7 +211,10 @@ class Seating:
             return bool(self._book.opened())
         now = self._clock.monotonic()
         self._remember(holders, now)
-        self._held = set(holders)
+        before, self._held = self._held, set(holders)
+        if before != self._held and any(hold not in self._made for hold in self._book.seats.values() if hold):
+            # The status says who holds what no allocation names.
+            self._listened()
         # Handed out again while we asked: the answer may name the holder before.
         fresh = {each for each, count in self._rounds.items() if rounds.get(each, 0) != count}
         known = {each: who for each, who in holders.items() if each not in fresh}
@@ -226,10 +255,9 @@ class Seating:
     def _explain(self, unpromised: Mapping[Seat, Sequence[Holder]], now: float) -> None:
         for each, (holder, *_) in unpromised.items():
             if now - self._opened.setdefault(each, now) >= UNPROMISED_SECONDS:
-                who = f"pod {holder.namespace}/{holder.pod}" if holder.pod else f"the pod with uid {holder.uid}"
                 self._warn_once(
                     {each},
-                    f"container {holder.container} of {who} asks for a slice {profile_of(each)} that it was not "
+                    f"{holder} asks for a slice {profile_of(each)} that it was not "
                     "promised, and will not start: create the pod again, through InstaSlice's webhook",
                 )
 
@@ -249,9 +277,19 @@ class Seating:
                 edits = self._described(held)
                 if edits is not None:
                     files[each] = self._file(each, told, edits)
-        self._folder.become(files)
+        self._folder.become(files, keep=self._bereft())
         there = {held for _, held in self._made.values()}
         self._edits = {held: edits for held, edits in self._edits.items() if held in there}
+
+    def _bereft(self) -> set[Seat]:
+        """Seats that are bound to a slice that is there, or may be, and that no allocation names."""
+        unread = {gpu.uuid for gpu in self._gpus if not gpu.read}
+
+        def bereft(hold: Hold) -> bool:
+            may_be = hold.gpu in unread and hold not in self._named
+            return may_be or (hold.gpu, hold.profile, hold.start) in self._unnamed
+
+        return {each for each, hold in self._book.seats.items() if hold is not None and bereft(hold)}
 
     def _described(self, held: Slice) -> Edits | None:
         """What its container needs; None until a driver that takes its time has said it."""

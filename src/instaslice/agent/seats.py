@@ -12,6 +12,7 @@ from typing import NamedTuple, NewType
 import msgspec
 
 from instaslice.api.instaslice import Allocation
+from instaslice.drivers import Slice
 from instaslice.geometry import ProfileName
 
 Seat = NewType("Seat", str)
@@ -24,6 +25,11 @@ class Holder(NamedTuple):
     namespace: str = ""
     pod: str = ""
     uid: str = ""
+
+    def __str__(self) -> str:
+        return f"container {self.container} of " + (
+            f"pod {self.namespace}/{self.pod}" if self.pod else f"the pod with uid {self.uid}"
+        )
 
     def of(self, told: Allocation) -> bool:
         """Whether the allocation is for this pod."""
@@ -106,6 +112,19 @@ class SeatBook:
                 self.seats[each] = hold
                 taken.add(hold)
         return self.seats != before
+
+    def behind(self, slices: Iterable[Slice], holders: Mapping[Seat, Sequence[Holder]]) -> dict[Slice, str]:
+        """Those of the slices that are behind a seat that somebody holds, and who. What is behind an open seat, or one
+        that we never heard of, is not known: it may be any of its profile."""
+        found: dict[Slice, str] = {}
+        for each, (holder, *_) in holders.items():
+            hold, profile = self.seats.get(each), profile_of(each)
+            for held in slices:
+                place = held.placement
+                theirs = hold is None or (hold.gpu, hold.start) == (held.gpu, place.start)
+                if theirs and profile == place.profile:
+                    found[held] = str(holder)
+        return found
 
     @staticmethod
     def _promised(

@@ -29,8 +29,8 @@ class WatchedDriver(Driver):
         self.driver = driver
         self._clock = clock
         # Lanes of their own: nobody who makes a slice waits behind somebody who waits for news.
-        self._looks = Lanes(deadline)
-        self._health = Lanes(WATCH_SECONDS + deadline)
+        self._looks = Lanes(deadline, clock.call_later)
+        self._health = Lanes(WATCH_SECONDS + deadline, clock.call_later)
         self._gpus: tuple[Gpu, ...] = ()
         self._silent: dict[int, Silent] = {}
         self._ills: dict[GpuUuid, Ill | None] = {}
@@ -40,7 +40,7 @@ class WatchedDriver(Driver):
     @classmethod
     async def found(cls, opened: Callable[[], NvmlDriver], deadline: float, clock: Clock) -> "WatchedDriver":
         """Of what `opened` blocks for. Raises what it raises, and Stuck where NVML itself does not come back."""
-        lanes = Lanes(deadline)
+        lanes = Lanes(deadline, clock.call_later)
         try:
             driver = await lanes.call(_ALL, "open NVML", opened)
             count = await lanes.call(_ALL, "count GPUs", driver.count)

@@ -5,7 +5,7 @@ on the event loop: a thread a call would cost more than the rest of the agent.
 """
 
 from asyncio import Task
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from instaslice.agent.decision import (
 )
 from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import Ailment, Driver, DriverError, Hung, Ill, Slice, SlotTaken
+from instaslice.drivers import Ailment, Driver, DriverError, Hung, Ill, InUse, Slice, SlotTaken
 from instaslice.drivers import driver as drivers
 from instaslice.drivers.lanes import Lanes
 from instaslice.kube.clock import Clock
@@ -40,7 +40,8 @@ LONGEST_RETRY = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """What the administrator chose. Orphans are destroyed after `grace` seconds; with `keep_foreign` only ours."""
+    """What the administrator chose. Orphans that no pod uses are destroyed after `grace` seconds; with `keep_foreign`
+    only ours."""
 
     grace: float = 60.0
     keep_foreign: bool = False
@@ -60,6 +61,8 @@ class Surroundings:
     """There is something new to report."""
     failed: Callable[[PreparedSlice], None]
     """A slice could not be made, or was lost: called once for each."""
+    in_use: Callable[[Sequence[Slice]], Awaitable[Mapping[Slice, str]]]
+    """Those of these orphans that have to stay, and why: a pod uses them, or nobody can tell whether one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +84,13 @@ class _Look:
     """Read what is on the GPU."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Find out which of these orphans pods use. Their grace is over."""
+
+    orphans: tuple[Slice, ...]
+
+
 class GpuWorker:
     """One GPU. Everything but the driver's calls happens on the event loop; `reports` is what to say of it now."""
 
@@ -94,12 +104,16 @@ class GpuWorker:
         self._allocations: tuple[Allocation, ...] = ()
         self._found: tuple[Slice, ...] = ()
         self._stale = True
+        self.read = False
+        """Whether this process has read what is on the GPU."""
         self._ill: Ill | None = None
         self._blind: _Trouble | None = None
         self._troubles: dict[Place, _Trouble] = {}
         self._refused: list[tuple[Allocation, str]] = []
         self._orphaned: dict[Place, float] = {}
         self._ours: frozenset[Place] = frozenset()
+        self._unused: frozenset[Slice] = frozenset()
+        """Orphans that no pod was found to use when we asked, a moment ago."""
         self._decision: Decision | None = None
         self._task: Task[None] | None = None
 
@@ -139,17 +153,7 @@ class GpuWorker:
 
     def advance(self) -> None:
         """Do what is due: at once where the driver is prompt, otherwise in a task that says when it got further."""
-        if self._task is not None:
-            return
-        while self._around.driver.prompt(self.gpu.uuid):
-            work = self._next()
-            if work is None:
-                return
-            try:
-                self._did(work, self._call(work))
-            except DriverError as error:
-                self._did_not(work, error)
-        if self._next() is not None:
+        if self._task is None and self._rest() is not None:
             self._task = self._around.spawn(self._work())
 
     def again(self) -> float | None:
@@ -172,18 +176,34 @@ class GpuWorker:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
+    def _rest(self) -> "Step | _Look | _Ask | None":
+        """What has to be waited for, after all that can be done at once."""
+        while (work := self._next()) is not None:
+            if isinstance(work, _Ask) or not self._around.driver.prompt(self.gpu.uuid):
+                return work
+            try:
+                self._did(work, self._call(work))
+            except DriverError as error:
+                self._did_not(work, error)
+        return None
+
     async def _work(self) -> None:
         try:
-            while (work := self._next()) is not None:
-                try:
-                    there = await self._around.lanes.call(self.gpu.uuid, _name(work), partial(self._call, work))
-                    self._did(work, there)
-                except DriverError as error:
-                    self._did_not(work, error)
+            while (work := self._rest()) is not None:
+                if isinstance(work, _Ask):
+                    self._answered(work, await self._around.in_use(work.orphans))
+                else:
+                    await self._do(work)
                 self._next()
                 self._around.changed()
         finally:
             self._task = None
+
+    async def _do(self, work: Step | _Look) -> None:
+        try:
+            self._did(work, await self._around.lanes.call(self.gpu.uuid, _name(work), partial(self._call, work)))
+        except DriverError as error:
+            self._did_not(work, error)
 
     def _call(self, work: Step | _Look) -> tuple[Slice, ...]:
         """Blocks. What is there afterwards, as far as the call tells."""
@@ -197,7 +217,7 @@ class GpuWorker:
                 driver.destroy(doomed)
                 return ()
 
-    def _next(self) -> Step | _Look | None:
+    def _next(self) -> Step | _Look | _Ask | None:
         """What to do now; brings the reports up to date where what is on the GPU is known."""
         now = self._around.clock.monotonic()
         if self._stale:
@@ -212,12 +232,11 @@ class GpuWorker:
         for step in decision.steps:
             if isinstance(step, Create) or self._due(place_of(step.doomed), now):
                 return step
-        for orphan in decision.orphans:
-            place = place_of(orphan)
-            waited = now - self._orphaned[place] >= self._around.habits.grace
-            if waited and self._goes(place) and self._due(place, now):
-                return Destroy(orphan)
-        return None
+        over = tuple(each for each in decision.orphans if self._over(place_of(each), now))
+        unused = next((each for each in over if each in self._unused), None)
+        if unused is not None:
+            return Destroy(unused)
+        return _Ask(over) if over else None
 
     def _decide(self, now: float) -> Decision:
         if self._decision is not None:
@@ -233,6 +252,10 @@ class GpuWorker:
         gpu = Gpu(self.gpu.uuid, self._found, self._ill.words if self._ill else "", troubles, self._lost)
         decision = decide(self._allocations, gpu, self._past)
         orphans = {place_of(each) for each in decision.orphans}
+        for claimed in self._orphaned.keys() - orphans:
+            # What kept it as an orphan says nothing of it as somebody's slice.
+            self._troubles.pop(claimed, None)
+        self._unused = self._unused & frozenset(decision.orphans)
         self._orphaned = {place: self._orphaned.get(place, now) for place in orphans}
         self._ours = (self._ours & orphans) | decision.ours
         self._lost = MISSING
@@ -250,7 +273,7 @@ class GpuWorker:
     def _did(self, work: Step | _Look, there: tuple[Slice, ...]) -> None:
         match work:
             case _Look():
-                self._stale = False
+                self._stale, self.read = False, True
                 self._blind = None
                 self._found = there
             case Create():
@@ -266,6 +289,7 @@ class GpuWorker:
         now = self._around.clock.monotonic()
         self._stale = True
         self._decision = None
+        self._unused = frozenset()
         match work:
             case Create(wanted) if isinstance(error, SlotTaken):
                 self._refused.append((wanted, str(error)))
@@ -276,6 +300,19 @@ class GpuWorker:
                 self._troubles[place] = _Trouble.after(self._troubles.get(place), error, now)
         if isinstance(work, _Look) or isinstance(error, Hung):
             self._blind = _Trouble.after(self._blind, error, now)
+
+    def _answered(self, ask: _Ask, used: Mapping[Slice, str]) -> None:
+        now = self._around.clock.monotonic()
+        for orphan, reason in used.items():
+            place = place_of(orphan)
+            self._troubles[place] = _Trouble.after(self._troubles.get(place), InUse(reason, ()), now)
+        self._unused = frozenset(ask.orphans) - used.keys()
+        self._decision = None
+
+    def _over(self, place: Place, now: float) -> bool:
+        """Whether the time of an orphan is over."""
+        waited = now - self._orphaned[place] >= self._around.habits.grace
+        return waited and self._goes(place) and self._due(place, now)
 
     def _due(self, place: Place, now: float) -> bool:
         trouble = self._troubles.get(place)

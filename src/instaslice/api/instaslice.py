@@ -114,6 +114,9 @@ class PreparedSlice(Part, frozen=True):
     gi: Count | None = None
     ci: Count | None = None
     reason: Words = ""
+    holder: Annotated[str, Meta(max_length=64)] | None = None
+    """Of a foreign slice: the uid of the pod that holds it by the kubelet's word; empty where the kubelet names none,
+    left out where there is no kubelet to ask."""
 
 
 class NodeCapacity(Part, frozen=True):

@@ -16,7 +16,9 @@ REQUESTED = f"{GROUP}/requested"
 """Annotation: what the pod asked for before the webhook renamed it, as JSON."""
 MIG_UUIDS = f"{GROUP}/mig-uuids"
 """Annotation: the slices that the pod was given."""
-RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS)
+NODE = f"{GROUP}/node"
+"""Annotation: the node on which the pod was given them, and to which it was sent when its gate went."""
+RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS, NODE)
 """Annotations that only we write: what they say is believed."""
 
 SLICE_READY = f"{GROUP}/SliceReady"

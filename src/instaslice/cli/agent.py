@@ -104,7 +104,7 @@ Examples:
     type=click.FloatRange(0),
     default=60.0,
     show_default=True,
-    help="Seconds before a slice that no pod was promised is destroyed.",
+    help="Seconds before a slice that no allocation names and no pod uses is destroyed.",
 )
 @click.option("--keep-foreign", is_flag=True, help="Leave slices alone that are not ours.")
 @click.option(

@@ -6,7 +6,9 @@ import os
 import random
 import signal
 import socket
+import sys
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -122,15 +124,27 @@ def command(
             assert leading is not None
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
-            while True:
-                try:
-                    await lead_once(client)
-                except* (Deposed, LeaseLost) as ended:
-                    # Nothing of what was known may be trusted any more: all of it is built anew.
-                    for error in leaves(ended):
-                        log.warning("%s", error)
+            try:
+                await lead_once(client)
+            except* (Deposed, LeaseLost) as ended:
+                for error in leaves(ended):
+                    log.warning("%s", error)
+                _begin_again()
 
     try:
         asyncio.run(run())
     except asyncio.CancelledError:
         log.info("ended")
+
+
+def _begin_again() -> NoReturn:
+    """Become a new process in place of this one: the same command line, pid and output, and nothing else.
+
+    Nothing that was known may be trusted any more, and what lives on in this process (timers, a thread that learns,
+    caches that were taken out of garbage collection) can do harm. To exit would do as well where somebody starts us
+    again; but a Deployment waits ever longer before it does, and a local cluster does not. Sockets are closed with the
+    process, the lease was released.
+    """
+    log.info("starting anew")
+    logging.shutdown()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  our own command line

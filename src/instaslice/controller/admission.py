@@ -53,6 +53,11 @@ def unselected(pod: Pod, node: Node) -> str | None:
     return None
 
 
+def facts(node: Node) -> tuple[object, ...]:
+    """All of a node that `refusal` looks at: while it stays the same, so do its answers."""
+    return node.metadata.name, node.metadata.labels, node.ready, node.spec.unschedulable, node.spec.taints or []
+
+
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False

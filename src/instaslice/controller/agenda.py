@@ -10,7 +10,9 @@ Call = Callable[[float], None]
 
 
 class Agenda:
-    def __init__(self) -> None:
+    def __init__(self, failed: Callable[[Exception], object]) -> None:
+        """`failed` is told of what a call raises; the others are called all the same."""
+        self._failed = failed
         self._heap: list[tuple[float, int, Call]] = []
         self._number = 0
 
@@ -30,4 +32,7 @@ class Agenda:
         while self._heap and self._heap[0][0] <= now:
             due.append(heappop(self._heap)[2])
         for call in due:
-            call(now)
+            try:
+                call(now)
+            except Exception as error:
+                self._failed(error)

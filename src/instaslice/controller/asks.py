@@ -1,53 +1,44 @@
-"""What a pod asks for, worked out once: its slices, what it needs of a node beside them, and its shape."""
+"""What a pod asks for, worked out once: its slices, what it needs of a node beside them, its shape, where it fits."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from weakref import WeakValueDictionary
 
 import msgspec
 
+from instaslice.controller import admission
 from instaslice.controller.line import Shape
 from instaslice.controller.requests import Amounts, effective, split
+from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
-from instaslice.kube.core import Pod
-from instaslice.placement import Demand, NodeName
+from instaslice.kube.core import Node, Pod
+from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer
 
 
 @dataclass(slots=True)
 class Ask:
     wants: tuple[Wanted, ...]
-    demand: Demand
-    bindable: Demand
-    """The same, only where the scheduler would bind it too: it counts our resources by pods, we count slots."""
+    pod: str
+    """Its name."""
     amounts: Amounts
     needs: Amounts
     """Of them, what is not ours."""
     ours: Amounts
     shape: Shape
+    admitted: NodeSet
+    """The nodes whose state, taints and labels let it in."""
+    fits_beside: NodeSet
+    """The nodes that have what it needs beside its slices."""
+    fits: NodeSet
+    """The same, only where the scheduler would bind it too: it counts our resources by pods, we count slots."""
+    with_room: NodeSet
+    """The nodes whose GPUs have room for its slices."""
     since: float | None = None
     """When it first stood in line."""
     bad: str = ""
     """Why nobody can make sense of it; it wants nothing then."""
-
-    @classmethod
-    def of(cls, pod: Pod, admits: Callable[[Pod, Amounts, NodeName], bool], filtered: Hashable = None) -> Self:
-        """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
-        bad = ""
-        amounts: Amounts = {}
-        wants: tuple[Wanted, ...] = ()
-        try:
-            amounts, wants = effective(pod), wanted(pod)
-        except InstasliceError as error:
-            bad = str(error)
-        profiles = tuple(want.profile for want in wants)
-        needs, ours = split(amounts)
-        demand = Demand(profiles, partial(admits, pod, needs), pod.metadata.name)
-        bindable = Demand(profiles, partial(admits, pod, amounts), pod.metadata.name)
-        where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
-        shape = (profiles, tuple(sorted(amounts.items())), where, filtered)
-        return cls(wants, demand, bindable, amounts, needs, ours, shape, bad=bad)
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -60,3 +51,71 @@ class Ask:
     @property
     def memory(self) -> int:
         return self.amounts.get("memory", 0)
+
+    def nodes(self, among: int) -> int:
+        """Of these nodes, those that could take it now."""
+        admitted = self.admitted.among(among)
+        fitting = self.fits.among(admitted) if admitted else 0
+        return self.with_room.among(fitting) if fitting else 0
+
+    def demand(self, admits: Admits | None = None) -> Demand:
+        return Demand(self.profiles, admits, self.pod)
+
+
+class Asks:
+    """Makes them. Pods that ask the same of a node share what is known of the nodes."""
+
+    def __init__(self, nodes: Mapping[NodeName, Node], nodes_changed: Changes, rooms: Rooms, placer: Placer) -> None:
+        """`nodes_changed` tells of every change of what admission looks at."""
+        self._nodes = nodes
+        self._nodes_changed = nodes_changed
+        self._rooms = rooms
+        self._placer = placer
+        self._admitted: WeakValueDictionary[bytes, NodeSet] = WeakValueDictionary()
+        self._fits: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
+
+    def of(self, pod: Pod, filtered: Hashable = None) -> Ask:
+        """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
+        bad = ""
+        amounts: Amounts = {}
+        wants: tuple[Wanted, ...] = ()
+        try:
+            amounts, wants = effective(pod), wanted(pod)
+        except InstasliceError as error:
+            bad = str(error)
+        needs, ours = split(amounts)
+        profiles = tuple(want.profile for want in wants)
+        # The order in which the containers ask is kept: it says which slice is whose.
+        near = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
+        return Ask(
+            wants=wants,
+            pod=pod.metadata.name,
+            amounts=amounts,
+            needs=needs,
+            ours=ours,
+            shape=(profiles, tuple(sorted(amounts.items())), where, filtered),
+            admitted=self._admitting(where, pod),
+            fits_beside=self._fitting(needs),
+            fits=self._fitting(amounts),
+            with_room=self._placer.with_room(profiles),
+            bad=bad,
+        )
+
+    def _admitting(self, where: bytes, pod: Pod) -> NodeSet:
+        found = self._admitted.get(where)
+        if found is None:
+            # Any pod that looks for the same nodes will do.
+            found = self._admitted[where] = NodeSet(self._nodes_changed, partial(self._admits, pod))
+        return found
+
+    def _admits(self, pod: Pod, name: NodeName) -> bool:
+        node = self._nodes.get(name)
+        return node is not None and admission.refusal(pod, node) is None
+
+    def _fitting(self, amounts: Amounts) -> NodeSet:
+        key = tuple(sorted(amounts.items()))
+        found = self._fits.get(key)
+        if found is None:
+            found = self._fits[key] = NodeSet(self._rooms.changes, partial(self._rooms.fits, amounts=amounts))
+        return found

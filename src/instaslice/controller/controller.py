@@ -6,9 +6,10 @@ next one finds still to be done.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from random import Random
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
+from instaslice.controller.quarantine import Kind
 from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
@@ -27,12 +29,13 @@ from instaslice.controller.taints import Taints
 from instaslice.controller.teller import Teller
 from instaslice.controller.wants import gated
 from instaslice.controller.words import Words
+from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
 from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
-from instaslice.kube.errors import Forbidden, Invalid, NotFound
-from instaslice.kube.meta import Object, key_of
+from instaslice.kube.errors import NotFound, Refused, Unreadable
+from instaslice.kube.meta import Object, ObjectMeta, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
@@ -41,6 +44,7 @@ from instaslice.placement import NodeName, Policy
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
+K = TypeVar("K", bound=str)
 
 MANAGER = "instaslice-controller"
 LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
@@ -107,15 +111,17 @@ class Controller:
         self._shapes = Shapes()
         self._hinting: Queue[str] = Queue(clock=clock)
         self._awake = False
+        self._defects: asyncio.Queue[Exception] = asyncio.Queue()
+        """What ends the process."""
         self._calm_at = 0.0
         self._timer: Timer | None = None
 
     async def run(self) -> None:
         """Until cancelled. Raises Deposed where another writes what only one may write: start anew then."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(NODES, self.nodes), name="watch nodes")
-            group.create_task(self._watch(INSTASLICES, self.instaslices), name="watch instaslices")
-            group.create_task(self._watch(PODS, self.pods), name="watch pods")
+            group.create_task(self._watch(NODES, self.nodes, Kind.NODE), name="watch nodes")
+            group.create_task(self._watch(INSTASLICES, self.instaslices, Kind.INSTASLICE), name="watch instaslices")
+            group.create_task(self._watch(PODS, self.pods, Kind.POD), name="watch pods")
             group.create_task(self._watch(NAMESPACES, self.namespaces), name="watch namespaces")
             for kind, cache in self.storage.items():
                 group.create_task(self._watch(kind, cache), name=f"watch {kind.plural}")
@@ -131,10 +137,13 @@ class Controller:
             self.pods.on_change(self.dispatcher.pod_changed)
             self.dispatcher.resume()
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
-            group.create_task(self._writes.work(self._write, workers=AT_ONCE), name="write specs")
+            group.create_task(self._fallen(), name="end with a failed pass")
+            write = partial(self._apart, Kind.INSTASLICE, self._write)
+            group.create_task(self._writes.work(write, workers=AT_ONCE), name="write specs")
             group.create_task(self._echoes.work(self._echo), name="write what nobody waits for")
-            group.create_task(self._ungates.work(self._ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
-            group.create_task(self._failures.work(self._fail), name="fail pods")
+            ungate = partial(self._apart, Kind.POD, self._ungate)
+            group.create_task(self._ungates.work(ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
+            group.create_task(self._failures.work(partial(self._apart, Kind.POD, self._fail)), name="fail pods")
             group.create_task(self._teller.run(), name="tell")
             group.create_task(self._learn(), name="learn")
             group.create_task(self._taints.run(), name="taint nodes")
@@ -171,7 +180,12 @@ class Controller:
 
     def _decide(self) -> None:
         self._awake = False
-        self.dispatcher.decide()
+        try:
+            self.dispatcher.decide()
+        except Exception as error:
+            # The loop would only log it.
+            self._defects.put_nowait(error)
+            raise
         self._hinting.add_after(HINTS, HINT_SECONDS)
         if self._timer is not None:
             self._timer.cancel()
@@ -182,8 +196,28 @@ class Controller:
 
     # Work -----------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
-        await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng).run()
+    async def _watch(self, resource: Resource[T], cache: Cache[T], kind: Kind | None = None) -> None:
+        def unreadable(meta: ObjectMeta, error: Unreadable) -> None:
+            if kind is None:
+                # It stays as it was before, or is not there: pods that need it wait, and say so.
+                log.warning("%s", error)
+                return
+            self.dispatcher.set_aside(kind, meta.uid if kind is Kind.POD else meta.name, error)
+
+        await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng, unreadable=unreadable).run()
+
+    async def _apart(self, kind: Kind, work: Callable[[K], Awaitable[float | None]], key: K) -> float | None:
+        """A turn of a queue; what fails unexpectedly costs the object that it was about."""
+        try:
+            return await work(key)
+        except InstasliceError:
+            raise
+        except Exception as error:
+            self.dispatcher.set_aside(kind, key, error)
+            return None
+
+    async def _fallen(self) -> None:
+        raise await self._defects.get()
 
     def _instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         self._specs.seen(old, new)
@@ -214,12 +248,16 @@ class Controller:
             fresh = await self._client.patch(
                 PODS, key_of(pod), patches.ungate(pod, promise.node, promise.uuids), manager=MANAGER
             )
-        except NotFound:
-            return None  # the watch will say so
-        except (Invalid, Forbidden) as error:
-            fresh = await self._client.get(PODS, key_of(pod))
+        except (Refused, NotFound) as error:
+            # Also a 404 may be the word of a webhook, which denies with any code.
+            try:
+                fresh = await self._client.get(PODS, key_of(pod))
+            except NotFound:
+                return None  # the watch will say so
             if fresh.metadata.uid == uid and gated(fresh):
                 if self._clock.monotonic() < promise.since + self.dispatcher.limits.bind:
+                    promise.ungate_refused = error.message
+                    self.tell(uid)
                     raise
                 # Somebody's policy, say. Its slices are others' by now.
                 self.fail(uid, f"the API server does not let it go ({error.message})")
@@ -228,12 +266,12 @@ class Controller:
         self.pods.refresh(fresh)
         return None
 
-    async def _fail(self, uid: str) -> None:
+    async def _fail(self, uid: str) -> float | None:
         """End a pod that holds slices and will never run. It stays to be read, and its owner makes another."""
         reason, pod = self._why_failed.get(uid), self.dispatcher.pods.get(uid)
         if not reason or pod is None or pod.ended or pod.spec.node_name:
             self._why_failed.pop(uid, None)
-            return
+            return None
         message = f"{reason}; its slices were given back. Create it again"
         status = {"phase": "Failed", "reason": "SliceReleased", "message": message}
         # With the version that we judged by: bound meanwhile, it lives.
@@ -243,9 +281,11 @@ class Controller:
             await self._client.merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
             self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
         self._why_failed.pop(uid, None)
+        return None
 
     def _node_shape(self, _: Node | None, new: Node | None) -> None:
-        if new is not None:
+        # One that is set aside is not there.
+        if new is not None and NodeName(new.metadata.name) in self.dispatcher.nodes:
             self._shapes.learn(new)
 
     async def _hint(self, _: str) -> None:
@@ -267,5 +307,9 @@ class Controller:
             before = self.dispatcher.arrivals
             await self._clock.sleep(QUIET_SECONDS)
             if self.dispatcher.arrivals >= next_at and self.dispatcher.arrivals == before and not self._busy():
-                await asyncio.to_thread(self._policy.learn, self.dispatcher.ledger.fleet)
+                study = self._policy.study(self.dispatcher.ledger.fleet)
+                if study is not None:
+                    # In a thread, which must not touch what the loop goes on changing.
+                    adopt = await asyncio.to_thread(study.think)
+                    adopt()
                 next_at = 4 * self.dispatcher.arrivals

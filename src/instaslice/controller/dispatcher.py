@@ -10,18 +10,20 @@ from contextlib import suppress
 from functools import partial
 from math import ceil
 from random import Random
+from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice, PodRef, State
 from instaslice.controller import admission
 from instaslice.controller.agenda import Agenda
-from instaslice.controller.asks import Ask
-from instaslice.controller.ledger import Book, Ledger
+from instaslice.controller.asks import Ask, Asks
+from instaslice.controller.ledger import Book, Ledger, News
 from instaslice.controller.line import Line
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.patches import pinned
 from instaslice.controller.patience import Patience
 from instaslice.controller.promises import Promise
+from instaslice.controller.quarantine import Kind, Quarantine
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.scheduling.filters import Filters
@@ -30,15 +32,20 @@ from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
 from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
+from instaslice.placement.pools import bits
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
-ILL = ("GpuUnhealthy", "NotBound", "SliceLost")
+ILL = ("GpuUnhealthy", "NotBound", "SliceLost", "SetAside")
 """What a running pod was told and is to be told the end of."""
 LOOK_AGAIN, SHORTEST_LOOK = 10.0, 0.1
 """Seconds between two thoughts about for whom to keep room."""
+STEP_SECONDS = 0.02
+"""After which a pass, or a choice for whom to keep room, is interrupted, so that everything else has its turn."""
 MOST_ASKED = 50
 """Of those who wait, the first of so many shapes are asked whether they need what another pod does not use."""
 SLOW = 5.0
@@ -47,10 +54,12 @@ SLOW = 5.0
 
 class Dispatcher:
     def __init__(self, orders: Orders, policy: Policy, clock: Callable[[], float], rng: Random, limits: Limits) -> None:
-        self.ledger = Ledger(policy)
+        self.ledger = Ledger(policy, self._ready)
         self.line = Line()
-        self.rooms = Rooms()
-        self.agenda = Agenda()
+        index = self.ledger.fleet.index
+        self.rooms = Rooms(index.changes())
+        self.quarantine = Quarantine()
+        self.agenda = Agenda(partial(self.quarantine.failed, "what is to be done after a deadline"))
         self.limits = limits
         self.patience = Patience(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
@@ -62,8 +71,10 @@ class Dispatcher:
         self._clock = clock
         self._rng = rng
         self._asks: dict[str, Ask] = {}
+        self._admission_changes = index.changes()
+        self._new_asks = Asks(self.nodes, self._admission_changes, self.rooms, self.ledger.placer)
         self._new: set[str] = set()
-        """In line since the last pass."""
+        """In line since they were last asked for."""
         self._homeless: set[str] = set()
         """Ungated pods whose promise is lost."""
         self._given_up: set[NodeName] = set()
@@ -71,65 +82,127 @@ class Dispatcher:
         self._failures: dict[Grant, int] = {}
         self._again = 0.0
         """When to think again about keeping room."""
+        self._unkeepable: set[str] = set()
+        """Pods that room cannot be kept for, of those that were thought about since then."""
+        self._pass_complete = True
         self._complete = False
 
     @property
     def due(self) -> float | None:
         """When `decide` has to be called though nothing woke it."""
+        if not self._pass_complete:
+            return self._clock()
         again = self._again if len(self.line) else None
         return min((each for each in (self.agenda.next, again) if each is not None), default=None)
 
     # What is there --------------------------------------------------------------------------------------------------
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
+        name = NodeName(_changed(old, new).metadata.name)
+        self.quarantine.release(Kind.NODE, name)
+        try:
+            self._reconcile_node(name, new)
+        except Exception as error:
+            self.set_aside(Kind.NODE, name, error)
         if new is None:
-            assert old is not None, "a change has two sides"
-            self._node_gone(NodeName(old.metadata.name))
-            return
-        name = NodeName(new.metadata.name)
-        self.nodes[name] = new
-        self.rooms.set_node(new)
-        self.filters.node_changed(old, new)
-        if new.ready:
-            self._given_up.discard(name)
-        if not new.ready and (old is None or old.ready):
-            self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
-        if len(self.line):
-            self._orders.wake()
+            self.quarantine.release(Kind.NODE, name)
 
     def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        name = NodeName(_changed(old, new).metadata.name)
+        self.quarantine.release(Kind.INSTASLICE, name)
+        try:
+            self._reconcile_instaslice(name, old, new)
+        except Exception as error:
+            self.set_aside(Kind.INSTASLICE, name, error)
         if new is None:
-            assert old is not None, "a change has two sides"
-            for uid in self.ledger.forget(NodeName(old.metadata.name)):
-                self._look(uid)
+            self.quarantine.release(Kind.INSTASLICE, name)
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Any pod of the cluster: all take CPU and memory."""
+        uid = _changed(old, new).metadata.uid
+        self.quarantine.release(Kind.POD, uid)
+        try:
+            self._reconcile_pod(uid, old, new)
+        except Exception as error:
+            if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations):
+                self.pods[uid] = new
+            self.set_aside(Kind.POD, uid, error)
+        if new is None:
+            self.quarantine.release(Kind.POD, uid)
+
+    def set_aside(self, kind: Kind, key: str, error: Exception) -> None:
+        """Leave an object alone until it changes, which could not be handled or cannot be read. Nobody is sent to such
+        a node, and such a pod does not wait any more; but what was promised stays promised."""
+        why = self.quarantine.add(kind, key, error)
+        match kind:
+            case Kind.POD:
+                self.line.leave(key)
+                self._homeless.discard(key)
+                self._orders.tell(key)
+            case Kind.NODE:
+                self.filters.node_changed(self.nodes.pop(NodeName(key), None), None)
+                self.rooms.remove_node(key)
+                self._admission_changes.add(NodeName(key))
+            case Kind.INSTASLICE:
+                self.ledger.set_aside(NodeName(key), f"its Instaslice object is set aside ({why})")
+
+    def _reconcile_node(self, name: NodeName, new: Node | None) -> None:
+        if new is None:
+            self._node_gone(name)
             return
-        name = NodeName(new.metadata.name)
+        old = self.nodes.get(name)
+        changed = self.rooms.set_node(new)
+        self.nodes[name] = new
+        if old is None or admission.facts(old) != admission.facts(new):
+            self._admission_changes.add(name)
+            self.filters.node_changed(old, new)
+            changed = True
+        if new.ready:
+            self._given_up.discard(name)
+        if old is None or old.ready != new.ready:
+            self._take_news(self.ledger.reconsider())
+            if not new.ready:
+                self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
+        if changed:
+            self._room_came()
+
+    def _reconcile_instaslice(self, name: NodeName, old: Instaslice | None, new: Instaslice | None) -> None:
+        if new is None:
+            self._take_news(self.ledger.forget(name))
+            return
         news = self.ledger.report(new, self._clock())
         if old is None or old.status != new.status:
             self._heard(self.ledger.books[name])
+        if news.pods or news.aside:
+            news.nodes.add(name)
+        self._take_news(news)
+        for uid in [each for each in self._homeless if pinned(self.pods[each]) == name]:
+            self._look(uid)
+
+    def _take_news(self, news: News) -> None:
         for place in news.aside:
             self._set_aside(place)
         for uid in news.pods:
             self._look(uid)
-        for uid in [each for each in self._homeless if pinned(self.pods[each]) == name]:
-            self._look(uid)
-        if news.pods or news.aside:
+        for name in news.nodes:
             self._orders.write(name, soon=False)
         if news.freed:
-            self._orders.wake()
+            self._room_came()
 
-    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
-        """Any pod of the cluster: all take CPU and memory."""
-        pod = new or old
-        assert pod is not None, "a change has two sides"
-        uid = pod.metadata.uid
+    def _ready(self, name: NodeName) -> bool:
+        node = self.nodes.get(name)
+        return node is not None and node.ready
+
+    def _reconcile_pod(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         if new is None or new.ended:
-            self.filters.remove(uid)
-            if self.rooms.discharge(uid) and len(self.line):
-                self._orders.wake()
+            self._discharge(uid)
         else:
-            if new.spec.node_name and (old is None or old.spec != new.spec):
-                self.rooms.charge(uid, new.spec.node_name, effective(new))
+            if (
+                new.spec.node_name
+                and (old is None or old.spec != new.spec)
+                and self.rooms.charge(uid, new.spec.node_name, effective(new))
+            ):
+                self._room_came()
             self._filtered(new)
         if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
             self.pods[uid] = new
@@ -146,11 +219,11 @@ class Dispatcher:
             # Those that waited for a claim may now wait for something else, and are to be told.
             self._new |= self.filters.held_by_claims
             self.filters.held_by_claims.clear()
-            self._wake_waiting()
+            self._room_came()
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         if self.filters.namespace_changed(old, new):
-            self._wake_waiting()
+            self._room_came()
 
     def _filtered(self, pod: Pod) -> None:
         """What other pods are judged by: where this one is, and what it demands of them."""
@@ -159,7 +232,7 @@ class Dispatcher:
         else:
             helps = self.filters.refresh(pod)
         if helps:
-            self._wake_waiting()
+            self._room_came()
         if keys := self.filters.label_keys(pod):
             self._reshape([uid for uid in self.line if not keys.isdisjoint(self.pods[uid].metadata.labels)])
 
@@ -168,10 +241,6 @@ class Dispatcher:
         for uid in uids:
             self._narrowed(self.pods[uid])
             self._queue(self.pods[uid])
-
-    def _wake_waiting(self) -> None:
-        if len(self.line):
-            self._orders.wake()
 
     def _narrowed(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
@@ -191,57 +260,90 @@ class Dispatcher:
             self._orders.write(name, soon=False)
         self._orders.wake()
 
+    def _room_came(self) -> None:
+        """There may be room for somebody who was refused before."""
+        self.line.ask_again()
+        if len(self.line):
+            self._orders.wake()
+
+    def _discharge(self, uid: str) -> None:
+        helps = self.filters.remove(uid)
+        if self.rooms.discharge(uid) or helps:
+            self._room_came()
+
     # Decide ---------------------------------------------------------------------------------------------------------
 
     def decide(self) -> None:
-        """One pass along the line."""
+        """One pass along the line, or as much of it as may be done at once: `due` says when to go on."""
         now = self._clock()
+        until = now + STEP_SECONDS
         self.agenda.run(now)
-        self._keep_room(now)
-        self.line.serve(self._place)
-        for uid in self._new:
+        self._keep_room(now, until)
+        self._pass_complete = self.line.serve(self._served, lambda: self._clock() >= until)
+        for uid in [each for each in self._new if each not in self.line or self.line.was_refused(each)]:
+            self._new.discard(uid)
             if uid in self.line:
                 self._orders.tell(uid)
-        self._new.clear()
 
     def refusal(self, uid: str) -> Refusal | None:
         """Why a waiting pod finds no room now. Read its words before anything changes."""
-        plan = self._plan(self._asks[uid])
-        return plan if isinstance(plan, Refusal) else None
+        ask, pod = self._asks[uid], self.pods[uid]
+        if self._plan(pod, ask) is not None:
+            return None
+        answer = self.fits_beside(pod, ask)
+        if isinstance(answer, Plan):
+            # Its GPUs have room, but the node advertises less than they hold, or pods run there whose slices are lost
+            # and are still counted. Said only then, as words about GPUs say more.
+            verdict = self.filters.for_pod(pod)
+            answer = self.ledger.placer.place(
+                ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
+            )
+        return answer if isinstance(answer, Refusal) else None
+
+    def fits_beside(self, pod: Pod, ask: Ask) -> Plan | Refusal:
+        """Where the pod would go if nobody counted our own resources."""
+        verdict = self.filters.for_pod(pod)
+        return self.ledger.placer.place(
+            ask.demand(lambda name: name in ask.admitted and name in ask.fits_beside and verdict(name) is None)
+        )
 
     def ask(self, pod: Pod) -> Ask:
         """What a pod wants."""
         found = self._asks.get(pod.metadata.uid)
         if found is None:
-            found = self._asks[pod.metadata.uid] = Ask.of(pod, self._admits, self.filters.shape(pod))
+            found = self._asks[pod.metadata.uid] = self._new_asks.of(pod, self.filters.shape(pod))
         return found
 
-    def _admits(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
-        node = self.nodes.get(name)
-        return (
-            node is not None
-            and admission.refusal(pod, node) is None
-            and self.rooms.fits(name, amounts)
-            and self.filters.for_pod(pod)(name) is None
-        )
+    def _served(self, uid: str) -> bool:
+        """Whether the pod waits no longer: it is placed, or set aside."""
+        try:
+            return self._place(uid)
+        except Exception as error:
+            self.set_aside(Kind.POD, uid, error)
+            return True
 
     def _place(self, uid: str) -> bool:
         ask = self._asks[uid]
-        if self.filters.for_pod(self.pods[uid]).everywhere is not None:
-            return False
         with self.patience.lifted_for(uid):
-            plan = self._plan(ask)
-            if isinstance(plan, Plan):
+            plan = self._plan(self.pods[uid], ask)
+            if plan is not None:
                 self._promise(self.pods[uid], ask, plan)
-        return isinstance(plan, Plan)
+        return plan is not None
 
-    def _plan(self, ask: Ask) -> Plan | Refusal:
-        plan = self.ledger.placer.place(ask.demand)
-        if isinstance(plan, Plan) and not self.rooms.fits(plan.node, ask.ours):
-            # Its GPUs have room, but the node advertises less than they hold, or pods run there whose slices are lost
-            # and are still counted: let go, it would not be bound. Asked only then, as words about GPUs say more.
-            plan = self.ledger.placer.place(ask.bindable)
-        return plan
+    def _plan(self, pod: Pod, ask: Ask) -> Plan | None:
+        index, verdict = self.ledger.fleet.index, self.filters.for_pod(pod)
+        nodes = ask.nodes(index.all) if verdict.everywhere is None else 0
+        if nodes and verdict.checks:
+            nodes = sum(1 << bit for bit in bits(nodes) if verdict(index.name(bit)) is None)
+        if not nodes:
+            return None
+
+        def among(name: NodeName) -> bool:
+            bit = index.bit(name)
+            return bit is not None and bool(nodes >> bit & 1)
+
+        plan = self.ledger.placer.place(ask.demand(among))
+        return plan if isinstance(plan, Plan) else None
 
     def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:
         meta = pod.metadata
@@ -269,7 +371,7 @@ class Dispatcher:
         now = self._clock()
         self.rooms.charge(promise.uid, promise.node, self.ask(pod).amounts)
         if self.filters.assign(pod, promise.node):
-            self._wake_waiting()
+            self._room_came()
         if gated(pod):
             self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
             # To the second, so that of a burst there is one look a second and not one a pod.
@@ -281,8 +383,14 @@ class Dispatcher:
 
     def _look(self, uid: str) -> None:
         """Do what the state of a pod asks for. Safe to repeat."""
-        if not self._complete:
+        if not self._complete or self.quarantine.why(Kind.POD, uid):
             return
+        try:
+            self._do(uid)
+        except Exception as error:
+            self.set_aside(Kind.POD, uid, error)
+
+    def _do(self, uid: str) -> None:
         pod = self.pods.get(uid)
         if uid in self.ledger.rivals:
             for other in self.ledger.keep(uid, _told(pod)):
@@ -297,13 +405,15 @@ class Dispatcher:
                 if pod is not None and not pod.ended:
                     self._orders.tell(uid)
         elif promise is not None and _may_use(pod, promise):
+            # An object that comes back brings promises for pods that have waited since.
+            self.line.leave(uid)
             self._advance(pod, promise)
         elif gated(pod):
             if not held_by_others(pod):
                 self._queue(pod)
         elif promise is not None:
             self._take_back(promise, f"the pod was let go to node {pinned(pod)} before")
-            self._look(uid)
+            self._do(uid)
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
             self._homeless.add(uid)
             self._orders.tell(uid)
@@ -326,6 +436,9 @@ class Dispatcher:
                 self._take_back(promise, failed)
                 self._orders.tell(uid)
                 self._queue(pod)
+            elif promise.created and self.ledger.books[promise.node].unready:
+                # Let go, it would be refused there. `_create_overdue` places it elsewhere if this lasts.
+                self._orders.tell(uid)
             elif promise.created:
                 for slot in promise.slots if self._failures else ():
                     self._failures.pop(slot.grant, None)
@@ -362,14 +475,13 @@ class Dispatcher:
             return
         uid, meta = pod.metadata.uid, pod.metadata
         since = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
-        if self.line.add(uid, ask.shape, pod.spec.priority, since):
+        if self.line.add(uid, ask.shape, pod.spec.priority, since, meta.namespace):
             # What was lost with its node's object, or its GPU, would count against the pod itself.
-            self.rooms.discharge(uid)
-            self.filters.remove(uid)
+            self._discharge(uid)
             if ask.since is None:
                 ask.since = self._clock()
                 self.arrivals += 1
-                self.ledger.placer.arrived(ask.demand)
+                self.ledger.placer.arrived(ask.demand())
             self._new.add(uid)
             self._orders.wake()
 
@@ -377,12 +489,11 @@ class Dispatcher:
         self.ledger.take_back(promise.uid, reason)
         pod = self.pods.get(promise.uid)
         if pod is None or not pod.spec.node_name:
-            self.rooms.discharge(promise.uid)
-            self.filters.remove(promise.uid)
+            self._discharge(promise.uid)
         self._orders.write(promise.node, soon=True)
 
     def _restored(self, pod: Pod) -> bool:
-        meta, node = pod.metadata, NodeName(pinned(pod))
+        meta, node = pod.metadata, NodeName(pod.spec.node_name)
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
         ask, now = self.ask(pod), self._clock()
         if not self.ledger.restore(
@@ -401,10 +512,15 @@ class Dispatcher:
 
     def _create_overdue(self, promise: Promise, now: float) -> None:
         pod = self.pods.get(promise.uid)
-        if self.ledger.promises.get(promise.uid) is not promise or promise.created or pod is None or not gated(pod):
+        if self.ledger.promises.get(promise.uid) is not promise or pod is None or not gated(pod):
+            return
+        unready = self.ledger.books[promise.node].unready
+        if promise.created and not unready:
+            # Its gate is about to go, unless the node falls silent before that.
+            self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
             return
         silent = f"the agent of node {promise.node} has not answered for {now - promise.since:.0f} s"
-        words = self.ledger.books[promise.node].unready or silent
+        words = unready or silent
         log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, words)
         for gpu in self.ledger.books[promise.node].gpus:
             self.ledger.close(gpu, promise.node, "silent", words)
@@ -416,7 +532,7 @@ class Dispatcher:
         """The agent of a node has spoken: it may have been silent before."""
         opened = [self.ledger.reopen(gpu, book.name, "silent") for gpu in book.gpus]
         if any(opened):
-            self._orders.wake()
+            self._room_came()
 
     def _bind_overdue(self, promise: Promise, now: float) -> None:
         """A pod that its owner replaces fails, so that the next one can be sent elsewhere: this one is pinned. Any
@@ -443,7 +559,7 @@ class Dispatcher:
 
     def _try_again(self, name: str, node: NodeName, _: float) -> None:
         self.filters.retry(name, node)
-        self._wake_waiting()
+        self._room_came()
 
     def _needed(self, promise: Promise) -> bool:
         """Whether a pod that waits, one of the first, would find room if these slices were given back."""
@@ -457,16 +573,21 @@ class Dispatcher:
         placer = Placer(emptied, self.ledger.placer.policy)
         self.rooms.discharge(promise.uid)
         try:
-            return any(
-                isinstance(placer.place(self._asks[head.uid].demand), Plan) for head in self.line.heads()[:MOST_ASKED]
-            )
+            return any(self._would_take(head.uid, placer) for head in self.line.heads()[:MOST_ASKED])
         finally:
             self.rooms.charge(promise.uid, promise.node, self.ask(self.pods[promise.uid]).amounts)
 
+    def _would_take(self, uid: str, placer: Placer) -> bool:
+        """Whether a pod that waits would go where the placer places."""
+        ask, verdict = self._asks[uid], self.filters.for_pod(self.pods[uid])
+        demand = ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
+        return isinstance(placer.place(demand), Plan)
+
     def _homeless_overdue(self, uid: str, _: float) -> None:
-        """Pinned to a node whose Instaslice object went away: it can run nowhere else."""
+        """Sent to a node whose Instaslice object went away: it can run nowhere else."""
         if uid in self._homeless and not self.pods[uid].spec.node_name:
-            self._orders.fail(uid, f"its slices on node {pinned(self.pods[uid])} are gone")
+            node = pinned(self.pods[uid])
+            self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
 
     def _node_overdue(self, name: NodeName, then: Node, _: float) -> None:
         node = self.nodes.get(name)
@@ -479,7 +600,9 @@ class Dispatcher:
         self.filters.node_changed(self.nodes.pop(name, None), None)
         self._given_up.discard(name)
         self.rooms.remove_node(name)
+        self._admission_changes.add(name)
         self._leave_node(name, f"node {name} is gone")
+        self._take_news(self.ledger.reconsider())
 
     def _leave_node(self, name: NodeName, words: str) -> None:
         """Nothing will come of what was promised there. Pods that did not start yet are placed anew, those that can
@@ -488,14 +611,20 @@ class Dispatcher:
             pod = self.pods.get(promise.uid)
             if pod is None:
                 continue
-            if gated(pod):
-                self._take_back(promise, words)
-                self._queue(pod)
-            elif not pod.spec.node_name:
-                self._orders.fail(promise.uid, words)
-            elif pod.metadata.deletion_timestamp is not None or name not in self.nodes:
-                self._take_back(promise, words)
-            self._orders.tell(promise.uid)
+            try:
+                self._leave(pod, promise, words)
+            except Exception as error:
+                self.set_aside(Kind.POD, promise.uid, error)
+
+    def _leave(self, pod: Pod, promise: Promise, words: str) -> None:
+        if gated(pod):
+            self._take_back(promise, words)
+            self._queue(pod)
+        elif not pod.spec.node_name:
+            self._orders.fail(promise.uid, words)
+        elif pod.metadata.deletion_timestamp is not None or promise.node not in self.nodes:
+            self._take_back(promise, words)
+        self._orders.tell(promise.uid)
 
     def _set_aside(self, place: Grant) -> None:
         """A place that failed is tried again later and later; at once when its agent says that the GPU is well."""
@@ -506,21 +635,22 @@ class Dispatcher:
 
     def _bring_back(self, place: Grant, _: float) -> None:
         if self.ledger.bring_back(place.node, place):
-            self._orders.wake()
+            self._room_came()
 
     # Patience -------------------------------------------------------------------------------------------------------
 
-    def _keep_room(self, now: float) -> None:
+    def _keep_room(self, now: float, until: float) -> None:
         """Once a pod has waited too long, keep room for it: for the first in line that any node could hold. Choose
         anew now and then, since what is in the way there may never end."""
         kept = self.patience.kept
         if kept is not None and (kept.uid not in self.line or kept.until <= now):
             self.patience.drop()
+            self.line.ask_again()
             self._again = now
         if self.patience.kept is None and now >= self._again:
-            self._again = now + self._choose(now)
+            self._again = now + self._choose(now, until)
 
-    def _choose(self, now: float) -> float:
+    def _choose(self, now: float, until: float) -> float:
         """Seconds until there is something to choose again."""
         least = self.limits.patience
         for head in self.line.heads():
@@ -529,12 +659,26 @@ class Dispatcher:
             left = ask.since + self.limits.patience - now
             if left > 0:
                 least = min(least, left)
-            elif self.filters.for_pod(pod).everywhere is None and (refusal := self.refusal(head.uid)):
-                could = partial(self.could_admit, pod, ask.amounts)
-                if self.patience.keep(head.uid, ask.profiles, could, refusal.short is Short.NODES, now):
+            elif head.uid not in self._unkeepable:
+                if self._keep(pod, ask, now):
+                    self._unkeepable.clear()
                     return self.limits.patience
+                self._unkeepable.add(head.uid)
+                if self._clock() >= until:
+                    return SHORTEST_LOOK
         # Those that no node could hold are looked at again: a node may have come.
+        self._unkeepable.clear()
         return max(min(least, LOOK_AGAIN), SHORTEST_LOOK)
+
+    def _keep(self, pod: Pod, ask: Ask, now: float) -> bool:
+        """Keep room for a pod that has waited too long; False where it fits now, or no node could ever hold it."""
+        nodes = ask.admitted.among(self.ledger.fleet.index.all)
+        held = self.filters.for_pod(pod).everywhere
+        refusal = self.refusal(pod.metadata.uid) if nodes and held is None else None
+        if refusal is None:
+            return False
+        could = partial(self.could_admit, pod, ask.amounts)
+        return self.patience.keep(pod.metadata.uid, ask.profiles, could, refusal.short is Short.NODES, now)
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
@@ -545,6 +689,13 @@ class Dispatcher:
             and self.rooms.could_hold(name, amounts)
             and self.filters.for_pod(pod)(name, emptied=True) is None
         )
+
+
+def _changed(old: T | None, new: T | None) -> T:
+    """The object that a change is of."""
+    thing = new or old
+    assert thing is not None, "a change has two sides"
+    return thing
 
 
 def _may_use(pod: Pod, promise: Promise) -> bool:

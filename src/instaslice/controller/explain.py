@@ -20,7 +20,7 @@ from instaslice.controller.orders import Limits
 from instaslice.controller.wants import gated, held_by_others, unbound, wanted
 from instaslice.controller.words import FULL, words
 from instaslice.kube.core import Pod
-from instaslice.placement import Demand, NodeName, Policy, Refusal
+from instaslice.placement import NodeName, Policy, Refusal
 
 
 class Stage(StrEnum):
@@ -103,10 +103,10 @@ def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
         return Explanation(
             pod=name, stage=Stage.HELD, since=pod.metadata.creation_timestamp, message=message, asks=asks
         )
-    said = words(dispatcher, uid)
+    said, promise = words(dispatcher, uid), dispatcher.ledger.promises.get(uid)
     return Explanation(
         pod=name,
-        stage=Stage.CREATING,
+        stage=Stage.STARTING if promise is not None and promise.created else Stage.CREATING,
         since=_turned(pod),
         message=said.message if said else "is about to be let go",
         asks=asks,
@@ -159,7 +159,7 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str 
         return told
     if told := dispatcher.filters.for_pod(pod)(name):
         return told
-    plan = dispatcher.ledger.placer.place(Demand(ask.demand.wants, lambda each: each == name))
+    plan = dispatcher.ledger.placer.place(ask.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
         return dispatcher.rooms.short(name, ask.ours)
     closed = [words for reasons in book.closed.values() for words in reasons.values()]

@@ -5,13 +5,15 @@ it, so writing that spec late, or twice, loses nothing.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
+    NOTHING_REPORTED,
     READY,
     Allocation,
+    Gpu,
     Health,
     Instaslice,
     PodRef,
@@ -25,11 +27,14 @@ from instaslice.api.instaslice import (
 from instaslice.api.summary import holds_slot
 from instaslice.controller.promises import Promise, Slot, attempt
 from instaslice.controller.wants import Wanted
-from instaslice.geometry import Model
-from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy
+from instaslice.geometry import ImpossibleGeometry, Model, States
+from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
 
 log = logging.getLogger(__name__)
+
+UNREADABLE = "unreadable"
+"""The kind of reason for which GPUs are closed of which, or of whose object, nobody can make sense."""
 
 
 @dataclass(slots=True)
@@ -37,8 +42,15 @@ class Book:
     """One node: its slots by allocation id, and what else takes room on its GPUs."""
 
     name: NodeName
+    status: Status = NOTHING_REPORTED
+    """What its agent reported last."""
     slots: dict[str, Slot] = field(default_factory=dict)
+    """What stands in the spec. The fleet holds those on `gpus`."""
     gpus: dict[GpuId, Model] = field(default_factory=dict)
+    """Its GPUs in the fleet."""
+    left_out: dict[GpuId, str] = field(default_factory=dict)
+    """Reported GPUs that nothing is placed on by what is said of them, and why. Slots on them stay: who has one keeps
+    it."""
     closed: dict[GpuId, dict[str, str]] = field(default_factory=dict)
     """GPU → why it is offered to nobody: kind of reason → words. Open where there is none."""
     strangers: dict[str, Grant] = field(default_factory=dict)
@@ -46,6 +58,8 @@ class Book:
     aside: dict[Grant, str] = field(default_factory=dict)
     """Places that failed, and why: held, but by no pod, so that nobody is sent there."""
     boot_id: str | None = None
+    set_aside: bool = False
+    """Whether the object as it is now cannot be read: what is here is what it was before."""
     unready: str = ""
     """Why no pod could start there, in the words of its agent."""
 
@@ -55,15 +69,19 @@ class Book:
 
 @dataclass(slots=True)
 class News:
-    """What a report changed: pods to look at again, whether room came free, places that were set aside."""
+    """What a report changed: pods to look at again, whether room came free, places that were set aside, nodes other
+    than the one reported whose spec may have changed."""
 
     pods: set[str] = field(default_factory=set)
     freed: bool = False
     aside: list[Grant] = field(default_factory=list)
+    nodes: set[NodeName] = field(default_factory=set)
 
 
 class Ledger:
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, alive: Callable[[NodeName], bool] = lambda _: True) -> None:
+        """`alive` says of a node whether it is there and ready: of two that report one GPU, such a one has it."""
+        self._alive = alive
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
         self.books: dict[NodeName, Book] = {}
@@ -71,7 +89,10 @@ class Ledger:
         """By the uid of the pod; a promise that was taken back is not here, though its slots may still be in a book."""
         self.rivals: dict[str, list[Promise]] = {}
         """All promises that were found for a pod, of which `keep` leaves one: two leaders may have made one each."""
-        self._models: dict[ModelGeometry, Model] = {}
+        self._models: dict[ModelGeometry, Model | str] = {}
+        """A str: why nobody could place by it."""
+        self._vacated = False
+        """Whether a GPU left the fleet since it was asked who else reports it."""
 
     # What agents report ---------------------------------------------------------------------------------------------
 
@@ -83,25 +104,60 @@ class Ledger:
         adopt = book is None
         if book is None:
             book = self.books[name] = Book(name)
-        self._gpus(book, thing.status, news)
-        self._serving(book, thing.status, news)
-        if adopt:
-            self._adopt(book, thing.spec, now, news)
-        self._slices(book, thing.status, news)
+        book.status, book.set_aside = thing.status, False
+        try:
+            self._gpus(book, news)
+            self._serving(book, book.status, news)
+            if adopt:
+                self._adopt(book, thing.spec, now, news)
+            self._slices(book, book.status, news)
+        except Exception:
+            if adopt:
+                # Its spec counts once more when it can be read: what is promised there must not be given to others.
+                self.forget(name)
+            raise
+        self._fill_vacancies(news)
         return news
 
-    def forget(self, node: NodeName) -> set[str]:
-        """The object is gone, and with it all that was promised there. The pods that this concerns."""
+    def set_aside(self, node: NodeName, words: str) -> None:
+        """Nobody can make sense of the object as it is now: what was promised there stays promised, and nothing more
+        is, until the next `report`. Safe to repeat."""
+        book = self.books.get(node)
+        if book is not None:
+            book.set_aside = True
+            for gpu in book.gpus:
+                self.close(gpu, node, UNREADABLE, words)
+
+    def forget(self, node: NodeName) -> News:
+        """The object is gone, and with it all that was promised there."""
+        news = News()
         book = self.books.pop(node, None)
         if book is None:
-            return set()
-        for gpu in book.gpus:
-            self.fleet.remove_gpu(gpu)
+            return news
+        for gpu in list(book.gpus):
+            self._take_out(book, gpu)
         lost = {slot.allocation.pod.uid for slot in book.slots.values()} & self.promises.keys()
-        lost = {uid for uid in lost if self.promises[uid].node == node}
-        for uid in lost:
+        news.pods = {uid for uid in lost if self.promises[uid].node == node}
+        for uid in news.pods:
             del self.promises[uid]
-        return lost
+        for slot in book.slots.values():
+            uid = slot.allocation.pod.uid
+            if uid in self.rivals:
+                self.rivals[uid] = [each for each in self.rivals[uid] if each.node != node]
+        self._fill_vacancies(news)
+        return news
+
+    def reconsider(self) -> News:
+        """Look again at the GPUs that two nodes report: one of the nodes has come, gone, or is ready or not."""
+        news = News()
+        waiting = [each for each in self.books.values() if each.left_out and not each.set_aside]
+        for book in sorted(waiting, key=lambda each: (not self._alive(each.name), each.name)):
+            self._gpus(book, news)
+            self._serving(book, book.status, news)
+            self._slices(book, book.status, news)
+            news.nodes.add(book.name)
+        self._vacated = False
+        return news
 
     # What is decided ------------------------------------------------------------------------------------------------
 
@@ -163,15 +219,30 @@ class Ledger:
         cpu: int = 0,
         memory: int = 0,
     ) -> bool:
-        """Promise again what a running pod holds by its annotation, where the agent reports just these slices and
-        knows of no allocation for them: their object was deleted and made anew."""
+        """Promise again what a pod that is bound to the node holds by its annotation, where the agent reports just
+        these slices and knows of no allocation for them: their object was deleted and made anew.
+
+        An annotation alone is not believed. Where the agent can ask a kubelet, that one has to name this pod as the
+        holder of each; where there is no kubelet, nobody knows better.
+        """
         book = self.books.get(node)
-        if book is None or len(uuids) != len(wants) or not all(uuid in book.strangers for uuid in uuids):
+        if book is None or not wants or len(uuids) != len(wants):
             return False
-        grants = tuple(book.strangers[uuid] for uuid in uuids)
-        if sorted(str(grant.want) for grant in grants) != sorted(want.profile for want in wants):
-            return False
-        for uuid in uuids:
+        held = {each.id: each.holder for each in book.status.slices}
+        left = {
+            uuid: book.strangers[uuid]
+            for uuid in uuids
+            if uuid in book.strangers and held.get(uuid, "") in (None, pod.uid)
+        }
+        found: list[str] = []
+        for want in wants:
+            uuid = next((each for each, grant in left.items() if grant.want == want.profile), None)
+            if uuid is None:
+                return False
+            found.append(uuid)
+            del left[uuid]
+        grants = tuple(book.strangers[uuid] for uuid in found)
+        for uuid in found:
             self.fleet.give_back(book.strangers.pop(uuid))
         self.promise(pod, wants, Plan(grants), attempt, now, cpu, memory).become(State.UNGATED)
         return True
@@ -204,26 +275,28 @@ class Ledger:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _gpus(self, book: Book, status: Status, news: News) -> None:
-        there = {GpuId(gpu.uuid): gpu for gpu in status.gpus}
-        models = {model.name: model for model in status.models}
-        for gone in book.gpus.keys() - there.keys():
+    def _gpus(self, book: Book, news: News) -> None:
+        there = {GpuId(gpu.uuid): gpu for gpu in book.status.gpus}
+        listed = {model.name: model for model in book.status.models}
+        for gone in (book.gpus.keys() | book.left_out.keys()) - there.keys():
             self._lose(book, gone, news)
+        left_out: dict[GpuId, str] = {}
         for uuid, gpu in there.items():
-            if gpu.model not in models:
-                log.error("instaslice %s: GPU %s is of a model %s that is not listed", book.name, uuid, gpu.model)
-                continue
-            model = self._model(models[gpu.model])
-            if book.gpus.get(uuid, model) != model:
-                self._lose(book, uuid, news)
+            model = self._model(gpu, listed)
+            if isinstance(model, str):
+                left_out[uuid] = model
+            else:
+                if book.gpus.get(uuid, model) != model:
+                    self._lose(book, uuid, news)
+                if uuid not in book.gpus and (why := self._add(book, uuid, model, news)):
+                    left_out[uuid] = why
+            if uuid in left_out and left_out[uuid] != book.left_out.get(uuid):
+                log.error("instaslice %s: nothing is placed on GPU %s: %s", book.name, uuid, left_out[uuid])
             if uuid not in book.gpus:
-                try:
-                    self.fleet.add_gpu(uuid, book.name, model)
-                except FleetError as error:
-                    # Its node was renamed, and the object under the old name is still there; or two agents run.
-                    log.error("instaslice %s: GPU %s is left out: %s", book.name, uuid, error)
-                    continue
-                book.gpus[uuid] = model
+                continue
+            if uuid in left_out:
+                self.close(uuid, book.name, UNREADABLE, left_out[uuid])
+            elif self.reopen(uuid, book.name, UNREADABLE):
                 news.freed = True
             if (gpu.health is Health.UNHEALTHY) != ("health" in book.closed.get(uuid, ())):
                 news.pods |= {each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid}
@@ -232,15 +305,63 @@ class Ledger:
             elif self.reopen(uuid, book.name, "health"):
                 news.freed = True
                 self._well(book, uuid)
-        if book.boot_id != status.boot_id:
-            book.boot_id = status.boot_id
+        book.left_out = left_out
+        if book.boot_id != book.status.boot_id:
+            book.boot_id = book.status.boot_id
             for uuid in book.gpus:
                 self._well(book, uuid)
+
+    def _add(self, book: Book, gpu: GpuId, model: Model, news: News) -> str:
+        """Have a GPU in the fleet under this node, with what is promised on it. Why not, where another node has it: one
+        that was registered under a new name, say, while the old one is still there."""
+        try:
+            owner = self.fleet.node_of[self.fleet.number(gpu)].name
+        except UnknownGpu:
+            pass
+        else:
+            if self._alive(owner) or not self._alive(book.name):
+                return f"node {owner} reports it too"
+            other = self.books[owner]
+            self._take_out(other, gpu)
+            other.left_out[gpu] = f"node {book.name} reports it too"
+            log.error("instaslice %s: GPU %s: node %s reports it too, and is ready", owner, gpu, book.name)
+        self.fleet.add_gpu(gpu, book.name, model)
+        book.gpus[gpu] = model
+        news.freed = True
+        for slot in [each for each in book.slots.values() if each.allocation.gpu == gpu]:
+            try:
+                self.fleet.take(slot.grant)
+            except FleetError as error:
+                log.error("instaslice %s: allocation %s is dropped: %s", book.name, slot.allocation.id, error)
+                self._drop(book, slot, str(error), news)
+        return ""
+
+    def _take_out(self, book: Book, gpu: GpuId) -> None:
+        """The GPU is this node's no more; what is promised on it stays in the spec."""
+        self.fleet.remove_gpu(gpu)
+        del book.gpus[gpu]
+        book.closed.pop(gpu, None)
+        book.strangers = {name: grant for name, grant in book.strangers.items() if grant.gpu != gpu}
+        book.aside = {grant: why for grant, why in book.aside.items() if grant.gpu != gpu}
+        self._vacated = True
+
+    def _fill_vacancies(self, news: News) -> None:
+        """A GPU that has left one node may be reported by another."""
+        if self._vacated:
+            more = self.reconsider()
+            news.pods |= more.pods
+            news.freed |= more.freed
+            news.aside += more.aside
+            news.nodes |= more.nodes
 
     def _serving(self, book: Book, status: Status, news: News) -> None:
         """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
+        before = book.unready
         book.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
+        if bool(before) != bool(book.unready):
+            # Those that wait behind their gates, for it to serve again.
+            news.pods |= {slot.allocation.pod.uid for slot in book.slots.values()}
         for gpu in book.gpus:
             if book.unready:
                 self.close(gpu, book.name, "unready", book.unready)
@@ -254,26 +375,30 @@ class Ledger:
 
     def _lose(self, book: Book, gpu: GpuId, news: News) -> None:
         """A GPU is gone with all that was on it."""
-        self.fleet.remove_gpu(gpu)
-        del book.gpus[gpu]
-        book.closed.pop(gpu, None)
-        for slot in list(book.slots.values()):
-            if slot.allocation.gpu == gpu:
-                del book.slots[slot.allocation.id]
-                news.pods.add(slot.allocation.pod.uid)
-                promise = self.promises.get(slot.allocation.pod.uid)
-                if promise is not None and slot in promise.slots:
-                    del self.promises[promise.uid]
-                    promise.become(State.DELETING, f"GPU {gpu} is gone")
-        book.strangers = {name: grant for name, grant in book.strangers.items() if grant.gpu != gpu}
-        book.aside = {grant: why for grant, why in book.aside.items() if grant.gpu != gpu}
+        if gpu in book.gpus:
+            self._take_out(book, gpu)
+        for slot in [each for each in book.slots.values() if each.allocation.gpu == gpu]:
+            self._drop(book, slot, f"GPU {gpu} is gone", news)
+
+    def _drop(self, book: Book, slot: Slot, why: str, news: News) -> None:
+        """A slot is no more, and with it the promise that it was part of."""
+        uid = slot.allocation.pod.uid
+        del book.slots[slot.allocation.id]
+        news.pods.add(uid)
+        promise = self.promises.get(uid)
+        if promise is not None and slot in promise.slots:
+            del self.promises[uid]
+            promise.become(State.DELETING, why)
 
     def _adopt(self, book: Book, spec: Spec, now: float, news: News) -> None:
         adopted: dict[tuple[str, str], Promise] = {}
         for allocation in spec.allocations:
             slot = Slot(book.name, allocation)
             try:
-                self.fleet.take(slot.grant)
+                if allocation.id in book.slots:
+                    raise FleetError("there is another of that id")
+                if slot.grant.gpu not in book.left_out:
+                    self._take(book, slot.grant)
             except FleetError as error:
                 # Written by another hand, or its GPU is no longer there: it cannot be kept.
                 log.error("instaslice %s: allocation %s is dropped: %s", book.name, allocation.id, error)
@@ -312,31 +437,49 @@ class Ledger:
 
     def _free(self, book: Book, slot: Slot, news: News) -> None:
         del book.slots[slot.allocation.id]
-        if slot.refused:
+        if slot.refused and slot.grant.gpu in book.gpus:
             book.aside[slot.grant] = slot.refused
             news.aside.append(slot.grant)
-        else:
+        elif slot.grant.gpu in book.gpus:
             self.fleet.give_back(slot.grant)
             news.freed = True
 
     def _strangers(self, book: Book, there: dict[str, PreparedSlice], news: News) -> None:
-        for gone in book.strangers.keys() - there.keys():
+        grants = {
+            name: Grant(book.name, GpuId(made.gpu), made.profile, made.start, made.size) for name, made in there.items()
+        }
+        # One that is half made has its number for a name, which the next may have elsewhere.
+        for gone in [name for name, grant in book.strangers.items() if grants.get(name) != grant]:
             self.fleet.give_back(book.strangers.pop(gone))
             news.freed = True
-        for name, made in there.items():
-            if name in book.strangers or GpuId(made.gpu) not in book.gpus:
+        for name, grant in grants.items():
+            if name in book.strangers or grant.gpu not in book.gpus:
                 continue
-            grant = Grant(book.name, GpuId(made.gpu), made.profile, made.start, made.size)
             try:
-                self.fleet.take(grant)
+                self._take(book, grant)
             except FleetError as error:
                 # We promised that place just now. The agent will refuse, and the pod is placed elsewhere.
                 log.warning("instaslice %s: slice %s lies where something was promised: %s", book.name, name, error)
                 continue
             book.strangers[name] = grant
 
-    def _model(self, geometry: ModelGeometry) -> Model:
+    def _take(self, book: Book, grant: Grant) -> None:
+        """Hold a place on a GPU of this node. Raises FleetError, also where the GPU is another's."""
+        if grant.gpu not in book.gpus:
+            raise UnknownGpu(f"node {book.name} has no GPU {grant.gpu}")
+        self.fleet.take(grant)
+
+    def _model(self, gpu: Gpu, listed: Mapping[str, ModelGeometry]) -> Model | str:
+        """The model of a GPU, or why nothing can be placed by what is said of it."""
+        geometry = listed.get(gpu.model)
+        if geometry is None:
+            return f"it is of a model {gpu.model} that is not listed"
         found = self._models.get(geometry)
         if found is None:
-            found = self._models[geometry] = geometry.model()
+            found = model = geometry.model()
+            try:
+                States.of(model)
+            except ImpossibleGeometry as error:
+                found = str(error)
+            self._models[geometry] = found
         return found

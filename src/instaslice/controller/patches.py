@@ -1,6 +1,6 @@
 """What is written to a pod, as patches. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from instaslice.api import names
@@ -11,7 +11,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
-    """Take our gate away, pin the pod to its node, say which slices it got: all in one, or nothing.
+    """Take our gate away, pin the pod to its node, say which slices it got and where: all in one, or nothing.
 
     The pin is a node affinity on the node's name: exact, whatever its labels, and the scheduler looks at no other
     node. Kubernetes lets a gated pod's affinity be narrowed, so each term that is there gets the name beside it; but
@@ -24,19 +24,14 @@ def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
         JsonOp(op="test", path=f"{at}/name", value=names.GATE),
         JsonOp(op="remove", path=at),
         *_pin(pod, node),
-        _annotate(pod, names.MIG_UUIDS, ",".join(uuids)),
+        *_annotate(pod, {names.MIG_UUIDS: ",".join(uuids), names.NODE: node}),
     ]
 
 
 def pinned(pod: Pod) -> str:
-    """The node that the pod is bound or pinned to; "" where neither."""
-    if pod.spec.node_name:
-        return pod.spec.node_name
-    for term in _terms(pod):
-        for field in term.match_fields or ():
-            if field.key == "metadata.name" and field.operator == "In" and len(field.values or ()) == 1:
-                return (field.values or [""])[0]
-    return ""
+    """The node that a pod past its gate is bound to, or was sent to; "" where nothing says it, as of one that an older
+    version let go. Its affinity does not say it: the pin stands in there among names that the user may have written."""
+    return pod.spec.node_name or pod.metadata.annotations.get(names.NODE, "")
 
 
 def _terms(pod: Pod) -> Sequence[NodeSelectorTerm]:
@@ -65,7 +60,9 @@ def _pin(pod: Pod, node: str) -> Iterator[JsonOp]:
         yield JsonOp(op="add", path=f"{path}/nodeAffinity/{_REQUIRED}", value=value)
 
 
-def _annotate(pod: Pod, name: str, value: str) -> JsonOp:
+def _annotate(pod: Pod, annotations: Mapping[str, str]) -> Iterator[JsonOp]:
     if not pod.metadata.annotations:
-        return JsonOp(op="add", path="/metadata/annotations", value={name: value})
-    return JsonOp(op="add", path=f"/metadata/annotations/{escaped(name)}", value=value)
+        yield JsonOp(op="add", path="/metadata/annotations", value=annotations)
+        return
+    for name, value in annotations.items():
+        yield JsonOp(op="add", path=f"/metadata/annotations/{escaped(name)}", value=value)

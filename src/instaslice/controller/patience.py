@@ -5,11 +5,14 @@ CPU and memory are what is short) is closed to all others until it fits there. W
 have to end. designs/0006 says why this is enough.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 
 from instaslice.controller.ledger import Ledger
+from instaslice.geometry import Model
 from instaslice.placement import Demand, Fleet, GpuId, NodeName, Placer, Plan
 
 KIND = "kept"
@@ -32,6 +35,7 @@ class Patience:
         self.seconds = seconds
         self.kept: Kept | None = None
         self._ledger = ledger
+        self._could_hold = lru_cache(maxsize=4096)(self._empty_could_hold)
 
     def keep(
         self, uid: str, wants: Sequence[str], eligible: Callable[[NodeName], bool], whole: bool, now: float
@@ -106,8 +110,12 @@ class Patience:
     def could_hold(self, node: NodeName, wants: Sequence[str]) -> bool:
         """Whether the healthy GPUs of a node would hold these slices if they were empty."""
         book = self._ledger.books[node]
-        empty = Fleet()
-        for gpu, model in book.gpus.items():
-            if gpu not in book.closed:
-                empty.add_gpu(gpu, node, model)
-        return isinstance(Placer(empty, self._ledger.placer.policy).place(Demand(tuple(wants))), Plan)
+        open_gpus = Counter(model for gpu, model in book.gpus.items() if gpu not in book.closed)
+        return self._could_hold(frozenset(open_gpus.items()), tuple(sorted(wants)))
+
+    def _empty_could_hold(self, gpus: frozenset[tuple[Model, int]], wants: tuple[str, ...]) -> bool:
+        node, empty = NodeName("empty"), Fleet()
+        for model, count in gpus:
+            for _ in range(count):
+                empty.add_gpu(GpuId(str(len(empty))), node, model)
+        return isinstance(Placer(empty, self._ledger.placer.policy).place(Demand(wants)), Plan)

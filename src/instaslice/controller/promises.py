@@ -52,6 +52,9 @@ class Promise:
     overdue: bool = False
     """Nobody bound the pod in time. It keeps its slices until another pod needs them."""
 
+    ungate_refused: str = ""
+    """What the API server answered last, where it refused to take the gate of the pod away."""
+
     @property
     def created(self) -> bool:
         return all(slot.created for slot in self.slots)

@@ -8,44 +8,52 @@ so it never counts twice. No clock, no network, nothing awaited.
 from instaslice.controller.requests import Amounts, amounts
 from instaslice.kube.core import Node
 from instaslice.kube.quantities import words
+from instaslice.placement import Changes, NodeIndex, NodeName
 
 
 class Rooms:
     """Adding and taking back is exact: the order in which nodes and charges come does not matter."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: Changes | None = None) -> None:
+        """`changes` is told of every node on which there is more or less room than before."""
+        self.changes = changes or NodeIndex().changes()
         self._allocatable: dict[str, Amounts] = {}
         self._charges: dict[str, tuple[str, Amounts]] = {}
         self._used: dict[str, dict[str, int]] = {}
         # Allocatable minus used, of known nodes only: the one table that a decision reads.
         self._free: dict[str, dict[str, int]] = {}
 
-    def set_node(self, node: Node) -> None:
-        """Take in a node as it is now; what was charged to its name before it came is kept."""
+    def set_node(self, node: Node) -> bool:
+        """Take in a node as it is now; what was charged to its name before it came is kept. Whether it can hold another
+        amount than before."""
         name, allocatable = node.metadata.name, amounts(node.status.allocatable)
         if self._allocatable.get(name) == allocatable:
-            return
+            return False
+        self.changes.add(NodeName(name))
         self._allocatable[name] = allocatable
         free = dict(allocatable)
         for resource, amount in self._used.get(name, {}).items():
             free[resource] = free.get(resource, 0) - amount
         self._free[name] = free
+        return True
 
     def remove_node(self, name: str) -> None:
         """Nothing fits there from now on. Charges stay until they are taken back: the node may return before that."""
         self._allocatable.pop(name, None)
         self._free.pop(name, None)
+        self.changes.add(NodeName(name))
 
-    def charge(self, uid: str, node: str, amounts: Amounts) -> None:
+    def charge(self, uid: str, node: str, amounts: Amounts) -> bool:
         """Count a pod on a node, in place of what was charged for it before, wherever. Never refuses: what is bound is
-        bound. Safe to repeat."""
+        bound. Safe to repeat. Whether something else was charged for it before, which may leave room."""
         before = self._charges.get(uid)
         if before == (node, amounts):
-            return
+            return False
         if before is not None:
             self._count(*before, sign=-1)
         self._charges[uid] = node, amounts
         self._count(node, amounts, sign=1)
+        return before is not None
 
     def discharge(self, uid: str) -> bool:
         """The pod is gone, ended, or promised nothing any more; whether it was charged anywhere."""
@@ -91,6 +99,7 @@ class Rooms:
         return dict(self._free.get(node, {}))
 
     def _count(self, node: str, amounts: Amounts, *, sign: int) -> None:
+        self.changes.add(NodeName(node))
         used = self._used.setdefault(node, {})
         free = self._free.get(node)
         for resource, amount in amounts.items():

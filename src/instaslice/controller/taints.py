@@ -78,15 +78,17 @@ def steps_to(node: Node, *, wanted: bool) -> list[JsonOp]:
         return [*_added("/spec/taints", "-", TAINT, taints), *_added("/metadata/annotations", _MARK, "true", marks)]
     if TAINTED not in marks:
         return []
-    taken = [JsonOp(op="remove", path=f"/metadata/annotations/{_MARK}")]
-    if there is not None:
-        place = f"/spec/taints/{there}"
-        taken += [
-            JsonOp(op="test", path=f"{place}/key", value=TAINT.key),
-            JsonOp(op="test", path=f"{place}/effect", value=TAINT.effect),
-            JsonOp(op="remove", path=place),
-        ]
-    return taken
+    unmark = JsonOp(op="remove", path=f"/metadata/annotations/{_MARK}")
+    if there is None:
+        # No entry to test, so the node as a whole: the taint may be back, and without our mark it would stay there.
+        return [JsonOp(op="test", path="/metadata/resourceVersion", value=node.metadata.resource_version), unmark]
+    place = f"/spec/taints/{there}"
+    return [
+        unmark,
+        JsonOp(op="test", path=f"{place}/key", value=TAINT.key),
+        JsonOp(op="test", path=f"{place}/effect", value=TAINT.effect),
+        JsonOp(op="remove", path=place),
+    ]
 
 
 _MARK = escaped(TAINTED)

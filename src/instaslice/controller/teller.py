@@ -13,6 +13,7 @@ from functools import partial
 from instaslice.api import names
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.words import Words, words
+from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import PODS, Pod
@@ -46,7 +47,8 @@ class Teller:
     def tell(self, uid: str) -> None:
         """Have it said soon."""
         promise = self._dispatcher.ledger.promises.get(uid)
-        (self._well if promise is not None and promise.created else self._why).add(uid)
+        well = promise is not None and promise.created and not promise.ungate_refused
+        (self._well if well else self._why).add(uid)
 
     def event(self, pod: Pod, said: Words) -> None:
         self._recorder.record(Said(reference(PODS, pod), said.warning, said.kind, "Slice", said.message))
@@ -60,6 +62,15 @@ class Teller:
     async def _tell(self, pause: float, uid: str) -> None:
         if self._busy():
             await self._clock.sleep(pause)
+        try:
+            await self._say(uid)
+        except InstasliceError:
+            raise
+        except Exception as error:
+            # Not told of itself, or it would be told of for ever.
+            self._dispatcher.quarantine.failed(f"telling pod {uid} of its state", error)
+
+    async def _say(self, uid: str) -> None:
         said, pod = words(self._dispatcher, uid), self._dispatcher.pods.get(uid)
         if said is None or pod is None:
             return

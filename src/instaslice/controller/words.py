@@ -8,6 +8,7 @@ from instaslice.controller.asks import Ask
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
+from instaslice.controller.quarantine import Kind
 from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, NodeName, Plan, Short
@@ -32,11 +33,20 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
     pod = dispatcher.pods.get(uid)
     if pod is None or pod.ended:
         return None
+    if aside := dispatcher.quarantine.why(Kind.POD, uid):
+        told = f"InstaSlice cannot handle this pod and leaves it alone, with all it holds, until it changes: {aside}"
+        return Words(False, "SetAside", told, warning=True)
     promise = dispatcher.ledger.promises.get(uid)
     if promise is None:
         return _without(dispatcher, pod)
     if gated(pod):
         where = f"{_listed(dispatcher, promise)} on node {promise.node}"
+        if promise.created and promise.ungate_refused:
+            told = f"{where}: made, but the gate stays, as the API server refuses its removal: {promise.ungate_refused}"
+            return Words(False, "UngateRefused", told, warning=True)
+        unready = dispatcher.ledger.books[promise.node].unready
+        if promise.created and unready:
+            return Words(False, "NodeNotServing", f"{where}: made, but no pod can start there now: {unready}")
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
     if promise.overdue and not pod.spec.node_name:
@@ -106,10 +116,12 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
     # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    counted = ask.amounts if isinstance(dispatcher.ledger.placer.place(ask.demand), Plan) else ask.needs
+    counted = ask.amounts if isinstance(dispatcher.fits_beside(pod, ask), Plan) else ask.needs
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
-        out = "is gone" if node is None else admission.refusal(pod, node)
+        aside = dispatcher.quarantine.why(Kind.NODE, name)
+        missing = f"is set aside: {aside}" if aside else "is gone"
+        out = missing if node is None else admission.refusal(pod, node)
         told = out or dispatcher.rooms.short(name, counted) or dispatcher.filters.for_pod(pod)(name) or FULL
         (far if out else near)[told] += 1
         example.setdefault(told, name)
@@ -135,7 +147,7 @@ def out_of_use(dispatcher: Dispatcher, pod: Pod) -> str:
             f"GPU {numbers[gpu]} of {name} ({'; '.join(reasons.values())})" for gpu, reasons in book.closed.items()
         ]
         parts += [
-            f"{place.want} at {place.start} of GPU {numbers[place.gpu]} of {name} ({reason})"
+            f"{place.want} at {place.start} of GPU {numbers.get(place.gpu, '?')} of {name} ({reason})"
             for place, reason in failed.items()
             if place.gpu not in book.closed
         ]

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from instaslice.drivers.driver import GpuUuid
 from instaslice.drivers.errors import Hung
@@ -23,11 +23,22 @@ KEPT_LANES = 64
 """More than a machine has GPUs."""
 
 
-class Lanes:
-    """Runs blocking calls, those of one GPU in the order in which they came, those of different GPUs in parallel."""
+class Timer(Protocol):
+    def cancel(self) -> None: ...
 
-    def __init__(self, deadline: float = 60.0) -> None:
+
+CallLater = Callable[[float, Callable[[], None]], Timer]
+
+
+class Lanes:
+    """Runs blocking calls, those of one GPU in the order in which they came, those of different GPUs in parallel.
+
+    Deadlines are kept by `call_later`, which is the event loop's where nothing else is given.
+    """
+
+    def __init__(self, deadline: float = 60.0, call_later: CallLater | None = None) -> None:
         self.deadline = deadline
+        self._call_later = call_later
         self._lanes: dict[GpuUuid, _Lane] = {}
         self._kept = threading.Semaphore(KEPT_LANES)
 
@@ -42,13 +53,17 @@ class Lanes:
         lane = self._lanes.setdefault(gpu, _Lane(gpu, self._kept))
         job = _Job(work, answer, loop)
         lane.put(job)
+
+        def expire() -> None:
+            if not answer.done():
+                behind = "" if job.begun else ", behind another call that hangs"
+                answer.set_exception(Hung(gpu, f"{what} has not come back after {self.deadline:g} s{behind}"))
+
+        timer = (self._call_later or loop.call_later)(self.deadline, expire)
         try:
-            await asyncio.wait([answer], timeout=self.deadline)
-            if answer.done():
-                return answer.result()
-            behind = "" if job.begun else ", behind another call that hangs"
-            raise Hung(gpu, f"{what} has not come back after {self.deadline:g} s{behind}")
+            return await answer
         finally:
+            timer.cancel()
             job.abandon()
             answer.cancel()
 

@@ -7,7 +7,7 @@ discovered  a GPU type as NVML reports it, known by name or not
 states    every way in which one GPU can be cut, and what leads from one to the next
 """
 
-from instaslice.geometry.errors import UnknownModel, UnknownProfile
+from instaslice.geometry.errors import ImpossibleGeometry, UnknownModel, UnknownProfile
 from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.names import ProfileName
@@ -16,6 +16,7 @@ from instaslice.geometry.states import States
 
 __all__ = [
     "Engines",
+    "ImpossibleGeometry",
     "Kinds",
     "Model",
     "Placement",

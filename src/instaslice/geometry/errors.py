@@ -1,9 +1,10 @@
-"""What can be wrong with the name of a model or a profile.
+"""What can be wrong with a model, its name, or the name of a profile.
 
 InstasliceError
 └── BadInput
-    ├── UnknownModel     no model of that name
-    └── UnknownProfile   not a profile name, or not one that this model has
+    ├── UnknownModel        no model of that name
+    ├── UnknownProfile      not a profile name, or not one that this model has
+    └── ImpossibleGeometry  placements that no GPU has
 """
 
 import difflib
@@ -18,6 +19,10 @@ class UnknownModel(BadInput):
 
 class UnknownProfile(BadInput):
     """Not a profile name, or none of this model; the message says which there are."""
+
+
+class ImpossibleGeometry(BadInput):
+    """What is said of a GPU is true of none: a placement that leaves it, or more ways to cut it than can be listed."""
 
 
 def nearest(name: str, known: Sequence[str], most: int = 4) -> list[str]:

@@ -9,10 +9,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Final
 
+from instaslice.geometry.errors import ImpossibleGeometry
 from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.profiles import Engines, Placement, Profile
 
+MOST_STATES: Final = 20_000
+MOST_PLACEMENTS: Final = 256
+"""More than any GPU has, by ten times; listing so many takes a second. A report may say anything."""
 ILLEGAL: Final = -1
 """Where a table has no state to lead to."""
 
@@ -29,6 +33,7 @@ class States:
     """
 
     def __init__(self, model: Model) -> None:
+        _check(model)
         self.slices: Final = model.memory_slices
         self.profiles: Final = model.profiles
         self.placements: Final = tuple(k for profile in model.profiles for k in profile.placements())
@@ -53,7 +58,8 @@ class States:
 
     @staticmethod
     def of(model: Model) -> "States":
-        """The states of a model, computed once for each geometry, whatever the model is called."""
+        """The states of a model, computed once for each geometry, whatever the model is called. Raises
+        ImpossibleGeometry."""
         return _states(_Geometry(model))
 
     def __len__(self) -> int:
@@ -112,6 +118,8 @@ class States:
                 self.before[to][k] = s
 
     def _add(self, layout: Layout) -> int:
+        if len(self.layouts) == MOST_STATES:
+            raise ImpossibleGeometry(f"it could be cut in more than {MOST_STATES} ways")
         self._ids[layout] = len(self.layouts)
         self.layouts.append(layout)
         self.after.append([ILLEGAL] * len(self.placements))
@@ -129,6 +137,20 @@ class States:
             media = [a + b for a, b in zip(media, profile.engines.media, strict=True)]
             counts[self._owner[k]] += 1
         return taken, compute, media, counts
+
+
+def _check(model: Model) -> None:
+    count = sum(len(profile.starts) for profile in model.profiles)
+    if count > MOST_PLACEMENTS:
+        raise ImpossibleGeometry(f"it has {count} placements, of which at most {MOST_PLACEMENTS} can be looked at")
+    for profile in model.profiles:
+        if len(set(profile.starts)) < len(profile.starts):
+            raise ImpossibleGeometry(f"{profile.name} starts twice at the same place")
+        for start in profile.starts:
+            if start + profile.size > model.memory_slices:
+                raise ImpossibleGeometry(
+                    f"{profile.name} at {start} takes {profile.size} of {model.memory_slices} memory slices"
+                )
 
 
 class _Geometry:

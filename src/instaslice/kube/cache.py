@@ -2,6 +2,10 @@
 
 Reads never wait and never scan. Objects are shared and frozen. Everything runs on one event loop; nothing here awaits
 except `synced`.
+
+Two sources race: the watch, and the answers to our own writes, which may be read before or after the watch tells the
+same or more. Whatever is older than what is here is therefore ignored; only a complete list can go back, which is how
+a server that was restored from a backup is followed. designs/0002-our-own-kube-client.md has the cases.
 """
 
 import asyncio
@@ -9,7 +13,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from instaslice.kube.meta import Key, Object, key_of
+from instaslice.kube.meta import Key, Object, is_older, key_of
 
 T = TypeVar("T", bound=Object)
 
@@ -27,6 +31,8 @@ class Cache(Generic[T]):
         self._indexes = dict(indexes or {})
         self._found: dict[str, dict[str, dict[Key, T]]] = {name: {} for name in self._indexes}
         self._handlers: list[Handler[T]] = []
+        self._answered: set[Key] = set()
+        """What an answer told since the last complete list, and the watch has not told yet."""
         self._synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -59,22 +65,59 @@ class Cache(Generic[T]):
     def replace(self, objects: Mapping[Key, T]) -> None:
         """Become this complete list. Handlers hear the difference only: what left while nobody watched, what came,
         what has another resource version; nothing twice."""
-        gone = [thing for key, thing in self._objects.items() if key not in objects]
-        for thing in gone:
-            self.remove(thing)
-        for thing in objects.values():
-            self.upsert(thing)
+        # The server may have made the list before it answered a write, so that it lacks what the answer told. Anything
+        # else that looks newer here than there is of another history: etcd was restored from a backup.
+        ahead = {key for key, thing in objects.items() if self._is_older(key, thing)}
+        if not ahead <= self._answered:
+            ahead = set()
+        self._answered.clear()
+        for key in [key for key in self._objects if key not in objects]:
+            self._drop(key)
+        for key, thing in objects.items():
+            if key not in ahead:
+                self._put(key, thing)
         self._synced.set()
 
     def upsert(self, new: T) -> None:
-        """Take in one object as it is now; one whose resource version is already here is no news."""
+        """Take in one object as the watch tells it; one that is older than what is here, or as old, is no news."""
         key = key_of(new)
+        if not self._is_older(key, new):
+            self._answered.discard(key)
+            self._put(key, new)
+
+    def refresh(self, answer: T) -> None:
+        """Take in what a write of ours was answered with, before the watch tells the same. Of an object that is gone
+        by now, or is another, it is no news: the answer may be read after the watch has told of the end."""
+        key = key_of(answer)
+        here = self._objects.get(key)
+        if here is None or here.metadata.uid != answer.metadata.uid:
+            return
+        if not self._is_older(key, answer) and here.metadata.resource_version != answer.metadata.resource_version:
+            self._answered.add(key)
+            self._put(key, answer)
+
+    def remove(self, last: T) -> None:
+        """Drop one object; handlers see its last state before the deletion as we knew it. Unknown is no news, and so
+        is the end of one that had the name before."""
+        key = key_of(last)
+        here = self._objects.get(key)
+        if here is None or self._is_older(key, last):
+            return
+        same = here.metadata.uid == last.metadata.uid
+        if same or is_older(here.metadata.resource_version, last.metadata.resource_version):
+            self._drop(key)
+
+    def _is_older(self, key: Key, thing: T) -> bool:
+        here = self._objects.get(key)
+        return here is not None and is_older(thing.metadata.resource_version, here.metadata.resource_version)
+
+    def _put(self, key: Key, new: T) -> None:
         old = self._objects.get(key)
         if old is not None:
             if old.metadata.resource_version == new.metadata.resource_version:
                 return
             if old.metadata.uid != new.metadata.uid:
-                self.remove(old)
+                self._drop(key)
                 old = None
             else:
                 self._forget(key, old)
@@ -86,19 +129,9 @@ class Cache(Generic[T]):
         for handler in self._handlers:
             handler(old, new)
 
-    def refresh(self, answer: T) -> None:
-        """Take in what a write of ours was answered with, before the watch tells the same. Of an object that is gone
-        by now, or is another, it is no news: the answer may be read after the watch has told of the end."""
-        here = self._objects.get(key_of(answer))
-        if here is not None and here.metadata.uid == answer.metadata.uid:
-            self.upsert(answer)
-
-    def remove(self, last: T) -> None:
-        """Drop one object; handlers see its last state before the deletion as we knew it. Unknown is no news."""
-        key = key_of(last)
-        old = self._objects.pop(key, None)
-        if old is None:
-            return
+    def _drop(self, key: Key) -> None:
+        old = self._objects.pop(key)
+        self._answered.discard(key)
         self._forget(key, old)
         for handler in self._handlers:
             handler(old, None)

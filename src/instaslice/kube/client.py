@@ -96,15 +96,22 @@ class Client:
 
     async def get(self, resource: Resource[T], key: Key) -> T:
         what = f"get {resource.plural} {key}"
-        return resource.decoder.decode(
-            await self._transport.request("GET", resource.path(*key), what=what, repeatable=True)
+        return resource.read(
+            what, await self._transport.request("GET", resource.path(*key), what=what, repeatable=True)
         )
 
     async def list(self, resource: Resource[T], selector: Selector = EVERYTHING) -> builtins.list[T]:
-        return [item async for page in self.pages(resource, selector) for item in page.items or ()]
+        """All objects. Raises Unreadable where one of them cannot be read: the rest is not all."""
+        found: builtins.list[T] = []
+        async for page in self.pages(resource, selector):
+            if page.left_out:
+                raise page.left_out[0].error
+            found += page.items or ()
+        return found
 
     async def pages(self, resource: Resource[T], selector: Selector = EVERYTHING) -> AsyncIterator[Page[T]]:
-        """A consistent list, PAGE objects at a time; each page carries the resource version of the whole.
+        """A consistent list, PAGE objects at a time; each page carries the version of the whole, and says what
+        could not be read.
 
         Raises Gone when the reader was so slow that the server forgot the version it began with.
         """
@@ -114,17 +121,26 @@ class Client:
             body = await self._transport.request(
                 "GET", resource.path(selector.namespace), what=what, params=params, repeatable=True
             )
-            page = resource.page_decoder.decode(body)
+            page = resource.read_page(what, body)
             yield page
             if not page.metadata.continue_:
                 return
             params["continue"] = page.metadata.continue_
 
+    async def version(self, resource: Resource[T], selector: Selector = EVERYTHING) -> str:
+        """The resource version that a list would have now."""
+        what = f"list {resource.plural} {selector.namespace}".rstrip()
+        params = {**selector.params(), "limit": "1"}
+        body = await self._transport.request(
+            "GET", resource.path(selector.namespace), what=what, params=params, repeatable=True
+        )
+        return resource.read_page(what, body).metadata.resource_version
+
     async def create(self, resource: Resource[T], body: T | Body) -> T:
         """Raises AlreadyExists."""
         key, document = resource.document(body)
         path, what = resource.path(key.namespace), f"create {resource.plural} {key}"
-        return resource.decoder.decode(await self._transport.request("POST", path, what=what, body=document))
+        return resource.read(what, await self._transport.request("POST", path, what=what, body=document))
 
     async def replace(self, resource: Resource[T], body: T, *, subresource: str = "") -> T:
         """Write the whole object as given: only for kinds whose every field is in the struct, or those we do not read
@@ -132,7 +148,7 @@ class Client:
         key, document = resource.document(body)
         path = resource.path(*key, subresource)
         what = f"replace {resource.plural} {key}"
-        return resource.decoder.decode(await self._transport.request("PUT", path, what=what, body=document))
+        return resource.read(what, await self._transport.request("PUT", path, what=what, body=document))
 
     async def apply(
         self, resource: Resource[T], body: T | Body, *, manager: str, force: bool = False, subresource: str = ""
@@ -143,16 +159,17 @@ class Client:
         that are ours outright.
         """
         key, document = resource.document(body)
+        what = f"apply {resource.plural} {key}"
         answer = await self._transport.request(
             "PATCH",
             resource.path(*key, subresource),
-            what=f"apply {resource.plural} {key}",
+            what=what,
             params={"fieldManager": manager, "force": "true" if force else "false"},
             body=document,
             content_type="application/apply-patch+yaml",
             repeatable=True,
         )
-        return resource.decoder.decode(answer)
+        return resource.read(what, answer)
 
     async def patch(
         self, resource: Resource[T], key: Key, ops: Sequence[JsonOp], *, manager: str = "", subresource: str = ""
@@ -205,12 +222,13 @@ class Client:
     async def _patched(
         self, resource: Resource[T], key: Key, patch: object, content_type: str, manager: str, subresource: str
     ) -> T:
+        what = f"patch {resource.plural} {key}"
         answer = await self._transport.request(
             "PATCH",
             resource.path(*key, subresource),
-            what=f"patch {resource.plural} {key}",
+            what=what,
             params={"fieldManager": manager} if manager else None,
             body=msgspec.json.encode(patch),
             content_type=content_type,
         )
-        return resource.decoder.decode(answer)
+        return resource.read(what, answer)

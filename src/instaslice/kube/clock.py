@@ -5,7 +5,8 @@ Everything in this room that waits or measures takes a Clock; only SystemClock l
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -42,3 +43,15 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+@asynccontextmanager
+async def timeout(clock: Clock, seconds: float) -> AsyncIterator[None]:
+    """asyncio.timeout, by the seconds of this clock."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(None) as limit:
+        timer = clock.call_later(seconds, lambda: limit.reschedule(loop.time()))
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -1,15 +1,17 @@
 """Where the API server is and who we are: from a pod's service account, or from a kubeconfig.
 
 A pod needs no library: two environment variables and two files, the token read anew each minute because the kubelet
-replaces it. A kubeconfig (contexts, merged files, exec plugins, OIDC, proxies) is read by kubernetes_asyncio, imported
-only then: it costs 37 MB that no agent should pay. designs/0002-our-own-kube-client.md has the comparison.
+replaces it. Certificates in files are looked at before each connection: they are replaced too, if not as often. A
+kubeconfig (contexts, merged files, exec plugins, OIDC, proxies) is read by kubernetes_asyncio, imported only then: it
+costs 37 MB that no agent should pay. designs/0002-our-own-kube-client.md has the comparison.
 """
 
 import base64
+import logging
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +20,8 @@ import yaml
 from instaslice.kube.clock import Clock
 from instaslice.kube.errors import KubeconfigError
 
+log = logging.getLogger(__name__)
+
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REREAD_SECONDS = 60.0
 
@@ -25,17 +29,19 @@ _AUTHORITY, _CERTIFICATE, _KEY = "certificate-authority-data", "client-certifica
 
 
 class Config(Protocol):
-    """What a connection needs to know. `ssl` and `proxy` hold for the life of the connection; `authorization` may
-    change at any time."""
+    """What a connection needs to know. `tls` and `authorization` may change at any time."""
 
     source: str
     """Named in errors: a file, or "the service account"."""
     server: str
     """Without a slash at the end; may hold a path."""
-    ssl: ssl.SSLContext | None
     server_name: str | None
     """The name the certificate must carry, where it is not the address."""
     proxy: str | None
+
+    def tls(self) -> ssl.SSLContext:
+        """For the next connection, where the server speaks TLS."""
+        ...
 
     async def authorization(self, *, refused: bool = False) -> str | None:
         """The Authorization header of the next request. `refused`: the last one got a 401, so look again now."""
@@ -78,13 +84,17 @@ class InCluster:
         self._token_file = account / "token"
         self._clock = clock
         try:
-            self.ssl: ssl.SSLContext | None = trusting(cafile=account / "ca.crt")
+            authority = account / "ca.crt"
+            self._tls = _Certificates(lambda: trusting(cafile=authority), [authority])
             self._token = self._read()
         except (OSError, ssl.SSLError) as error:
             raise KubeconfigError(
                 f"the service account in {account} is not usable ({_one_line(error)}): does the pod have "
                 "automountServiceAccountToken: false?"
             ) from error
+
+    def tls(self) -> ssl.SSLContext:
+        return self._tls.context()
 
     async def authorization(self, *, refused: bool = False) -> str | None:
         if refused or self._clock.monotonic() - self._at >= REREAD_SECONDS:
@@ -120,7 +130,14 @@ class FromKubeconfig:
         self.server: str = (found.host or "").rstrip("/")
         self.server_name: str | None = found.tls_server_name
         self.proxy: str | None = found.proxy
-        self.ssl: ssl.SSLContext | None = _context(found, inline) if self.server.startswith("https") else None
+        self._tls: _Certificates | None = None
+        if self.server.startswith("https"):
+            files = [Path(file) for file in (found.ssl_ca_cert, found.cert_file, found.key_file) if file]
+            self._tls = _Certificates(lambda: _context(found, inline), files)
+
+    def tls(self) -> ssl.SSLContext:
+        assert self._tls is not None, "only a server that speaks TLS has a context"
+        return self._tls.context()
 
     async def authorization(self, *, refused: bool = False) -> str | None:
         # A client certificate is in the TLS context already and has nothing to read anew. A token may come from a
@@ -129,6 +146,36 @@ class FromKubeconfig:
         if refused or stale:
             await _reading(self, "log in again, then retry")
         return self._authorization
+
+
+class _Certificates:
+    """A TLS context made from files, and made again when one of them is another. Where that does not work (half of a
+    pair is written, say), the last one that did holds until the files change again."""
+
+    def __init__(self, make: Callable[[], ssl.SSLContext], files: Sequence[Path]) -> None:
+        self._make = make
+        self._files = files
+        self._seen = [_stamp(file) for file in files]
+        self._context = make()
+
+    def context(self) -> ssl.SSLContext:
+        now = [_stamp(file) for file in self._files]
+        if now != self._seen:
+            self._seen = now
+            try:
+                self._context = self._make()
+            except (OSError, ssl.SSLError) as error:
+                log.warning("%s changed and cannot be used: %s", ", ".join(map(str, self._files)), _one_line(error))
+        return self._context
+
+
+def _stamp(file: Path) -> tuple[int, int, int] | None:
+    """Differs once a file was written, replaced or made readable. A mounted secret is a link to what is replaced."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_ctime_ns, found.st_size
 
 
 def trusting(*, cafile: str | Path | None = None, cadata: str | None = None) -> ssl.SSLContext:

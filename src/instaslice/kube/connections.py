@@ -8,13 +8,14 @@ import asyncio
 import base64
 import socket
 import ssl
-import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, cast
 from urllib.parse import SplitResult, quote, unquote, urlencode, urlsplit
 
 import httptools
+
+from instaslice.kube.clock import Clock, Timer, timeout
 
 CONNECT_SECONDS: Final = 10.0
 KEPT_SECONDS: Final = 15.0
@@ -38,7 +39,7 @@ class Broken(ConnectionError):
 class Answer:
     """What comes back for one request, as it comes."""
 
-    def __init__(self, connection: "Connection", silent_after: float | None) -> None:
+    def __init__(self, connection: "Connection", silent_after: float | None, clock: Clock) -> None:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.connection = connection
@@ -51,9 +52,11 @@ class Answer:
         self._chunks: list[bytes] = []
         self._size = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._loop = asyncio.get_running_loop()
-        self._heard = self._loop.time()
-        self._listening = self._loop.call_later(silent_after, self._listen, silent_after) if silent_after else None
+        self._clock = clock
+        self._heard = clock.monotonic()
+        self._listening: Timer | None = None
+        if silent_after is not None:
+            self._listen_for(silent_after, silent_after)
 
     async def head(self) -> None:
         """Until `status` and `headers` are there."""
@@ -61,9 +64,17 @@ class Answer:
             await self._change()
 
     async def whole(self) -> bytes:
+        assert not self._streamed, "reading stops where nobody takes what has come: use read or start"
         while not self.complete:
             await self._change()
         return b"".join(self._chunks)
+
+    async def start(self, most: int) -> bytes:
+        """The first bytes of a streamed answer, `most` of them or all that there are."""
+        taken = b""
+        while len(taken) < most and (chunk := await self.read()):
+            taken += chunk
+        return taken[:most]
 
     async def read(self) -> bytes:
         """What has come since the last read, at least a byte; b"" at the end."""
@@ -72,6 +83,8 @@ class Answer:
                 return b""
             await self._change()
         chunks, self._chunks, self._size = self._chunks, [], 0
+        # What comes while nobody reads waits in the kernel: silence counts from the last time we looked.
+        self._heard = self._clock.monotonic()
         if self._paused:
             self._paused = False
             self.connection.transport.resume_reading()
@@ -80,7 +93,7 @@ class Answer:
     async def _change(self) -> None:
         if self._broken is not None:
             raise self._broken
-        self._waiter = self._loop.create_future()
+        self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
         finally:
@@ -89,11 +102,14 @@ class Answer:
     def _listen(self, seconds: float) -> None:
         """Whether anything came in these seconds. One timer that looks back now and then, as one for every read would
         cost as much as the read."""
-        quiet = 0.0 if self._chunks else self._loop.time() - self._heard
+        quiet = 0.0 if self._chunks else self._clock.monotonic() - self._heard
         if quiet >= seconds:
             self.end(TimeoutError(f"nothing came for {seconds:.0f} s"))
         else:
-            self._listening = self._loop.call_later(seconds - quiet, self._listen, seconds)
+            self._listen_for(seconds - quiet, seconds)
+
+    def _listen_for(self, seconds: float, silent_after: float) -> None:
+        self._listening = self._clock.call_later(seconds, lambda: self._listen(silent_after))
 
     def leave(self) -> None:
         """Nothing more will be read."""
@@ -113,7 +129,7 @@ class Answer:
     def take(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
         if self._streamed:
-            self._heard = self._loop.time()
+            self._heard = self._clock.monotonic()
             self._size += len(chunk)
             if self._size >= 2 * BUFFER and not self._paused:
                 self._paused = True
@@ -145,7 +161,8 @@ class Connection(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
@@ -155,7 +172,7 @@ class Connection(asyncio.Protocol):
         return not self.transport.is_closing()
 
     def send(self, request: bytes, silent_after: float | None) -> Answer:
-        self._answer = Answer(self, silent_after)
+        self._answer = Answer(self, silent_after, self._clock)
         self.transport.write(request)
         return self._answer
 
@@ -213,25 +230,38 @@ class Connection(asyncio.Protocol):
 class Connections:
     """All connections to one server, straight or through an HTTP proxy. Close it when done.
 
-    Raises ValueError for an address that is none.
+    `context` is asked before each new connection to a server that speaks TLS. Raises ValueError for an address that is
+    none.
     """
 
     def __init__(
-        self, server: str, *, context: ssl.SSLContext | None, server_name: str | None = None, proxy: str | None = None
+        self,
+        server: str,
+        *,
+        context: Callable[[], ssl.SSLContext],
+        clock: Clock,
+        server_name: str | None = None,
+        proxy: str | None = None,
     ) -> None:
         self._server = _address(server)
         self._proxy = _address(proxy) if proxy else None
-        self._context = _context(self._server, context)
+        self._secure = self._server.scheme == "https"
+        self._context = context
+        self._clock = clock
         self._server_name = server_name
         self._host = self._server.netloc.rpartition("@")[2]
         self._idle: deque[Connection] = deque()
+        """The one that is idle longest comes first."""
+        self._closing: Timer | None = None
         # A proxy is told the whole address of a plain server, and asked for a tunnel to one that speaks TLS.
-        told = self._proxy is not None and self._context is None
+        told = self._proxy is not None and not self._secure
         self._prefix = quote(server if told else self._server.path, safe=_SAFE)
         self._login = _login(self._proxy) if self._proxy else {}
         self._every = self._login if told else {}
 
     async def close(self) -> None:
+        if self._closing is not None:
+            self._closing.cancel()
         while self._idle:
             self._idle.pop().transport.abort()
         await asyncio.sleep(0)  # the loop may end with us, and what was aborted is closed in its next turn
@@ -274,23 +304,33 @@ class Connections:
         return "\r\n".join((*lines, "\r\n")).encode() + (body or b"")
 
     def _keep(self, connection: Connection) -> None:
-        connection.idle_since = now = time.monotonic()
+        connection.idle_since = self._clock.monotonic()
         self._idle.append(connection)
-        # The one that is idle longest comes first; it is closed here unless it is used before.
-        while now - self._idle[0].idle_since > KEPT_SECONDS:
+        if self._closing is None:
+            self._closing = self._clock.call_later(KEPT_SECONDS, self._close_idle)
+
+    def _close_idle(self) -> None:
+        """After a burst nothing may be sent for hours. One timer that looks again, as one for each exchange would cost
+        more than it is worth."""
+        now = self._clock.monotonic()
+        while self._idle and now - self._idle[0].idle_since >= KEPT_SECONDS:
             self._idle.popleft().transport.abort()
+        self._closing = None
+        if self._idle:
+            self._closing = self._clock.call_later(self._idle[0].idle_since + KEPT_SECONDS - now, self._close_idle)
 
     async def _connection(self) -> Connection:
         while self._idle:
             kept = self._idle.pop()
-            if kept.usable and time.monotonic() - kept.idle_since <= KEPT_SECONDS:
+            if kept.usable and self._clock.monotonic() - kept.idle_since < KEPT_SECONDS:
                 return kept
             kept.transport.abort()
         try:
-            async with asyncio.timeout(CONNECT_SECONDS):
+            async with timeout(self._clock, CONNECT_SECONDS):
                 if self._proxy is not None:
                     return await self._proxied(self._proxy)
-                return await _open(self._server, self._context, self._server_name)
+                context = self._context() if self._secure else None
+                return await _open(self._server, context, self._server_name, self._clock)
         except ssl.SSLCertVerificationError:
             raise
         except TimeoutError as error:
@@ -299,8 +339,9 @@ class Connections:
             raise NotConnected(str(error) or type(error).__name__) from error
 
     async def _proxied(self, proxy: SplitResult) -> Connection:
-        connection = await _open(proxy, _context(proxy, None), None)
-        if self._context is None:
+        context = ssl.create_default_context() if proxy.scheme == "https" else None
+        connection = await _open(proxy, context, None, self._clock)
+        if not self._secure:
             return connection
         target = self._host if self._server.port else f"{self._host}:{_PORTS['https']}"
         lines = [f"CONNECT {target} HTTP/1.1", f"Host: {target}"]
@@ -310,7 +351,7 @@ class Connections:
             await answer.head()
             if answer.status >= 300:
                 raise NotConnected(f"the proxy {proxy.hostname} answered {answer.status} when asked for {target}")
-            await connection.tunnel(self._context, self._server_name or self._server.hostname or "")
+            await connection.tunnel(self._context(), self._server_name or self._server.hostname or "")
         except BaseException:
             connection.transport.abort()
             raise
@@ -331,13 +372,9 @@ def _address(text: str) -> SplitResult:
     return parts
 
 
-def _context(to: SplitResult, given: ssl.SSLContext | None) -> ssl.SSLContext | None:
-    return (given or ssl.create_default_context()) if to.scheme == "https" else None
-
-
-async def _open(to: SplitResult, context: ssl.SSLContext | None, name: str | None) -> Connection:
+async def _open(to: SplitResult, context: ssl.SSLContext | None, name: str | None, clock: Clock) -> Connection:
     _, connection = await asyncio.get_running_loop().create_connection(
-        Connection,
+        lambda: Connection(clock),
         to.hostname or "",
         to.port or _PORTS[to.scheme],
         ssl=context,

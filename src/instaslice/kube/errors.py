@@ -1,17 +1,19 @@
 """What can go wrong between us and an API server.
 
     KubeError                   status, reason, message: what the server answered
-    ├── BadRequest              400  the request itself is wrong
-    ├── Unauthorized            401  who we are is not known
-    ├── Forbidden               403  who we are may not do this
+    ├── Refused                 any other 4xx: the server, a policy or a webhook has judged the request
+    │   ├── BadRequest          400  the request itself is wrong; what a webhook denies with unless it says otherwise
+    │   ├── Unauthorized        401  who we are is not known
+    │   ├── Forbidden           403  who we are may not do this
+    │   └── Invalid             422  the object breaks its schema or a rule
     ├── NotFound                404
     ├── Conflict                409  someone else wrote first, or owns the field
     │   └── AlreadyExists       409  create only
     ├── Gone                    410  the resource version is too old: list again
-    ├── Invalid                 422  the object breaks its schema or a rule
     ├── TooManyRequests         429  retry_after says when
     ├── ServerError             5xx
     ├── Unreachable             no answer at all: refused, reset, timed out
+    ├── Unreadable              an answer, or one object in it, that is not what we take it for
     ├── LeaseLost               somebody else may be the leader now
     ├── KubeconfigError         the file that says where the server is
     └── BadQuantity             a text that is no amount of a resource
@@ -36,15 +38,21 @@ class KubeError(InstasliceError):
         """Seconds that the server asked us to wait; None where it did not ask."""
 
 
-class BadRequest(KubeError):
+class Refused(KubeError):
+    """Any 4xx without a meaning of its own (404, 409, 410, 429): the same request would be judged the same again, until
+    somebody changes the object, a policy or a webhook. Webhooks deny with 400 or whatever they like, policies also with
+    413."""
+
+
+class BadRequest(Refused):
     """400."""
 
 
-class Unauthorized(KubeError):
+class Unauthorized(Refused):
     """401."""
 
 
-class Forbidden(KubeError):
+class Forbidden(Refused):
     """403."""
 
 
@@ -66,7 +74,7 @@ class Gone(KubeError):
     its peers or was restored from a backup: in both cases only a fresh list helps."""
 
 
-class Invalid(KubeError):
+class Invalid(Refused):
     """422."""
 
 
@@ -80,6 +88,11 @@ class ServerError(KubeError):
 
 class Unreachable(KubeError):
     """The request may or may not have been carried out."""
+
+
+class Unreadable(KubeError):
+    """An object that does not have the form of its kind: of a newer version, or edited past its schema. What was asked
+    for has been done."""
 
 
 class LeaseLost(KubeError):
@@ -137,7 +150,8 @@ def from_answer(what: str, status: int, body: bytes, retry_after: str | None = N
 def from_status(what: str, told: Status, status: int, retry_after: str | None = None) -> KubeError:
     """The error for a Status object, whether it came as an answer or inside a watch."""
     causes = {cause.reason for cause in (told.details and told.details.causes) or ()}
-    kind = _BY_STATUS.get(status, ServerError if status >= 500 else KubeError)
+    other = ServerError if status >= 500 else Refused if status >= 400 else KubeError
+    kind = _BY_STATUS.get(status, other)
     if told.reason == "AlreadyExists":
         kind = AlreadyExists
     elif "ResourceVersionTooLarge" in causes:

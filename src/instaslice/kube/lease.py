@@ -15,7 +15,7 @@ from datetime import datetime
 import msgspec
 
 from instaslice.kube.client import Client
-from instaslice.kube.clock import Clock
+from instaslice.kube.clock import Clock, timeout
 from instaslice.kube.core import LEASES, Lease, LeaseSpec
 from instaslice.kube.errors import Conflict, KubeError, LeaseLost, NotFound
 from instaslice.kube.meta import Key, ObjectMeta
@@ -97,7 +97,7 @@ class Election:
             left = self._renewed + self._timing.renew_deadline - self._clock.monotonic()
             try:
                 # A request that hangs must not outlive the deadline either.
-                async with asyncio.timeout(max(left, 0)):
+                async with timeout(self._clock, max(left, 0)):
                     asked = self._clock.monotonic()
                     if await self._attempt():
                         self._renewed = asked
@@ -168,7 +168,7 @@ class Election:
             return
         spec = msgspec.structs.replace(self._seen.spec, holder_identity="", lease_duration_seconds=1)
         try:
-            async with asyncio.timeout(self._timing.retry):
+            async with timeout(self._clock, self._timing.retry):
                 await self._write(spec)
         except (KubeError, TimeoutError) as error:
             log.warning("release lease %s: %s; others wait until it runs out", self._key, error or "no answer")

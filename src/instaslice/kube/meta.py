@@ -57,3 +57,17 @@ class Object(Protocol):
 
 def key_of(thing: Object) -> Key:
     return Key(thing.metadata.namespace, thing.metadata.name)
+
+
+def is_older(version: str, than: str) -> bool:
+    """Whether one resource version is known to be older than another of the same kind.
+
+    They are decimal numbers of any length (Kubernetes promises it from 1.35, and etcd has always kept it). Those of
+    an aggregated API server may be anything else, and have no order.
+    """
+    less = version < than if len(version) == len(than) else len(version) < len(than)
+    return less and _is_number(version) and _is_number(than)
+
+
+def _is_number(version: str) -> bool:
+    return version.isascii() and version.isdigit() and version[0] != "0"

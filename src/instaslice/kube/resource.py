@@ -3,13 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from instaslice.kube.meta import Key, Object
+from instaslice.kube.errors import Unreadable
+from instaslice.kube.meta import Key, Object, ObjectMeta
 
 T = TypeVar("T", bound=Object)
+
+
+class LeftOut(NamedTuple):
+    """An object that does not have the form of its kind: its name, uid and version, and what is wrong with it."""
+
+    metadata: ObjectMeta
+    error: Unreadable
 
 
 class PageMeta(msgspec.Struct, gc=False, rename="camel"):
@@ -22,6 +30,8 @@ class Page(msgspec.Struct, Generic[T]):
 
     metadata: PageMeta
     items: list[T] | None = None
+    left_out: list[LeftOut] = []
+    """What could not be read."""
 
 
 class WatchEvent(msgspec.Struct, Generic[T], gc=False):
@@ -29,6 +39,28 @@ class WatchEvent(msgspec.Struct, Generic[T], gc=False):
 
     type: str
     object: T
+
+
+class _BareMeta(msgspec.Struct, gc=False, rename="camel"):
+    """Only what the API server always writes."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Bare(msgspec.Struct, gc=False):
+    metadata: _BareMeta
+
+
+class _RawPage(msgspec.Struct):
+    metadata: PageMeta
+    items: list[msgspec.Raw] | None = None
+
+
+_bare = msgspec.json.Decoder(_Bare)
+_raw_page = msgspec.json.Decoder(_RawPage)
 
 
 @dataclass(frozen=True)
@@ -60,6 +92,42 @@ class Resource(Generic[T]):
         meta = fields.get("metadata", {})
         whole = {"apiVersion": self.api_version, "kind": self.kind, **fields}
         return Key(meta.get("namespace", ""), meta.get("name", "")), msgspec.json.encode(whole)
+
+    def read(self, what: str, body: bytes) -> T:
+        """The object in an answer. Raises Unreadable."""
+        try:
+            return self.decoder.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Unreadable(f"{what}: the answer is no {self.kind} that we can read: {error}") from None
+
+    def read_page(self, what: str, body: bytes) -> Page[T]:
+        """One answer to a list. Raises Unreadable where it is none at all."""
+        try:
+            try:
+                return self.page_decoder.decode(body)
+            except msgspec.ValidationError:
+                raw = _raw_page.decode(body)
+        except msgspec.MsgspecError as error:
+            raise Unreadable(f"{what}: the answer is no list: {error}") from None
+        items: list[T] = []
+        left_out: list[LeftOut] = []
+        for each in raw.items or ():
+            try:
+                items.append(self.decoder.decode(each))
+            except msgspec.ValidationError as error:
+                left_out.append(self.left_out(each, error))
+        return Page(raw.metadata, items, left_out)
+
+    def left_out(self, body: bytes | msgspec.Raw, error: msgspec.DecodeError) -> LeftOut:
+        """What is known of an object that cannot be read. Raises Unreadable where not even its name can."""
+        try:
+            meta = _bare.decode(body).metadata
+        except msgspec.MsgspecError:
+            raise Unreadable(f"a {self.kind} without a name cannot be read: {error}") from None
+        known = ObjectMeta(
+            name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+        )
+        return LeftOut(known, Unreadable(f"{self.kind} {Key(known.namespace, known.name)} cannot be read: {error}"))
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[T]:

@@ -5,14 +5,13 @@ goes again. Never connected: any verb goes again. Broken in the middle: only wha
 server may have done it. Everything else is the caller's to judge.
 """
 
-import asyncio
 import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 
-from instaslice.kube.clock import Clock
+from instaslice.kube.clock import Clock, timeout
 from instaslice.kube.config import Config
 from instaslice.kube.connections import BUFFER, Answer, Connections, NotConnected
 from instaslice.kube.errors import (
@@ -29,6 +28,8 @@ from instaslice.kube.limits import Backoff, Bucket
 ATTEMPTS = 5
 LONGEST_WAIT = 30.0
 ANSWER_SECONDS = 60.0
+MOST_ERROR = 2**16
+"""Bytes of the answer to a watch that says why there is none. A Status is smaller, but a proxy may have answered."""
 
 # A list is not worth compressing on the way to a cache: inflating it costs more CPU than decoding it.
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "instaslice"}
@@ -44,7 +45,7 @@ class Transport:
         self._bucket = Bucket(rate=rate, burst=burst, clock=clock)
         try:
             self._connections = Connections(
-                config.server, context=config.ssl, server_name=config.server_name, proxy=config.proxy
+                config.server, context=config.tls, clock=clock, server_name=config.server_name, proxy=config.proxy
             )
         except ValueError as error:
             raise KubeconfigError(f"{config.source}: {error}: mend its server or proxy-url") from None
@@ -103,12 +104,16 @@ class Transport:
             answer = await self._asked(path, what, params, silent_after, refused)
             if answer.status < 300:
                 return answer
+            # The status says what to do; the rest is for people, and may never come.
+            told = b"the server did not say why"
             try:
-                error = from_answer(what, answer.status, await answer.whole(), _retry_after(answer))
-            except (TimeoutError, OSError) as broken:
-                raise self._unreachable(what, broken) from broken
+                async with timeout(self._clock, ANSWER_SECONDS):
+                    told = await answer.start(MOST_ERROR)
+            except (TimeoutError, OSError):
+                pass
             finally:
                 self._connections.done(answer)
+            error = from_answer(what, answer.status, told, _retry_after(answer))
             if not isinstance(error, Unauthorized):
                 break
         raise error
@@ -144,7 +149,7 @@ class Transport:
             headers["Content-Type"] = content_type
         answer = await self._connections.send(method, path, headers=headers, params=params, body=body)
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with timeout(self._clock, ANSWER_SECONDS):
                 content = await answer.whole()
             return answer.status, content, _retry_after(answer)
         finally:

@@ -2,28 +2,29 @@
 
 One Reflector a kind. It fills the store by a watch-list (the server streams what is there, then a bookmark, then the
 changes, in one answer) or, from servers that refuse that, by a paged list and a watch. It resumes where it was when a
-connection ends, lists afresh when the server forgot where that was (410), and replaces connections that went silent.
+connection ends, lists afresh when the server forgot where that was (410) or has never been there (it was restored from
+a backup), and replaces connections that went silent.
 """
 
 import logging
 import random
-from collections.abc import Mapping
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Generic, Protocol, TypeVar, cast
 
 import msgspec
 
 from instaslice.kube import errors
 from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock
+from instaslice.kube.core import Bare
 from instaslice.kube.limits import Backoff
 from instaslice.kube.lines import Lines
-from instaslice.kube.meta import Key, Object, key_of
-from instaslice.kube.resource import Resource
+from instaslice.kube.meta import Key, Object, ObjectMeta, is_older, key_of
+from instaslice.kube.resource import LeftOut, Resource
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=Object)
-S = TypeVar("S", bound=Object, contravariant=True)
 
 SILENT_AFTER = 90.0
 """Seconds without a byte after which a watch is taken for dead. The server sends a bookmark each minute; where it does
@@ -45,14 +46,16 @@ INITIAL_END = "k8s.io/initial-events-end"
 _CARRIES_OBJECT = (b'{"type":"ADDED"', b'{"type":"MODIFIED"', b'{"type":"DELETED"')
 
 
-class Store(Protocol[S]):
+class Store(Protocol[T]):
     """What a Reflector writes to; Cache is one."""
 
-    def replace(self, objects: Mapping[Key, S]) -> None: ...
+    def get(self, key: Key) -> T | None: ...
 
-    def upsert(self, new: S) -> None: ...
+    def replace(self, objects: Mapping[Key, T]) -> None: ...
 
-    def remove(self, last: S) -> None: ...
+    def upsert(self, new: T) -> None: ...
+
+    def remove(self, last: T) -> None: ...
 
 
 class _AnyEvent(msgspec.Struct, gc=False):
@@ -88,7 +91,10 @@ class Reflector(Generic[T]):
         selector: Selector = EVERYTHING,
         silent_after: float = SILENT_AFTER,
         watch_list: bool = True,
+        unreadable: Callable[[ObjectMeta, errors.Unreadable], None] = lambda _, error: log.warning("%s", error),
     ) -> None:
+        """`unreadable` is told of an object that cannot be read, by its name, uid and version. In the store it stays as
+        it was before; where it never could be read it is not there."""
         self._client = client
         self._resource = resource
         self._store = store
@@ -97,10 +103,11 @@ class Reflector(Generic[T]):
         self._selector = selector
         self._silent_after = silent_after
         self._watch_list = watch_list
+        self._unreadable = unreadable
         self._backoff = Backoff(clock=clock, rng=rng, most=LONGEST_PAUSE, forget_after=LIVED_SECONDS)
         self._what = f"watch {resource.plural} {selector.namespace}".rstrip()
         self._version: str | None = None
-        """Where to resume. Opaque; None: list first."""
+        """Where to resume; None: list first."""
         self._initial: dict[Key, T] | None = None
         """What a watch-list has sent so far; swapped in only when complete."""
         self._heard = clock.monotonic()
@@ -144,6 +151,8 @@ class Reflector(Generic[T]):
                 self._watch_list = False
         if self._version is None:
             await self._list()
+        elif self.failure is not None:
+            self._reached(await self._client.version(self._resource, self._selector))
         await self._stream({"resourceVersion": self._version or ""})
 
     async def _list(self) -> None:
@@ -151,6 +160,8 @@ class Reflector(Generic[T]):
         version = ""
         async for page in self._client.pages(self._resource, self._selector):
             objects.update((key_of(thing), thing) for thing in page.items or ())
+            for each in page.left_out:
+                self._leave(each, objects)
             version = page.metadata.resource_version
             self._heard = self._clock.monotonic()
         self._store.replace(objects)
@@ -181,20 +192,59 @@ class Reflector(Generic[T]):
     def _take(self, line: bytes) -> None:
         if not line.startswith(_CARRIES_OBJECT) and self._mark(line):
             return
-        event = self._resource.event_decoder.decode(line)
+        try:
+            event = self._resource.event_decoder.decode(line)
+        except msgspec.DecodeError as error:
+            self._take_unreadable(line, error)
+            return
         thing = event.object
         if self._initial is not None:
             self._initial[key_of(thing)] = thing
             return
+        self._reached(thing.metadata.resource_version)
         if event.type == "DELETED":
             self._store.remove(thing)
         else:
             self._store.upsert(thing)
         self._version = thing.metadata.resource_version
 
+    def _reached(self, version: str) -> None:
+        """What the server has come to. Raises Gone where we were further already: then it was restored from a backup,
+        and what it did since under versions that we take for known would never be told. It does not say so by itself:
+        a watch from a version that it has not reached yet is accepted, and is silent until then."""
+        if is_older(version, self._version or ""):
+            raise errors.Gone(f"{self._what}: the server went back from version {self._version} to {version}")
+
+    def _take_unreadable(self, line: bytes, error: msgspec.DecodeError) -> None:
+        event = self._event(line)
+        left_out = self._resource.left_out(event.object, error)
+        if self._initial is not None:
+            self._leave(left_out, self._initial)
+            return
+        if event.type == "DELETED":
+            # Of what was, only the name matters.
+            self._store.remove(cast(T, Bare(metadata=left_out.metadata)))
+        else:
+            self._unreadable(*left_out)
+        self._version = left_out.metadata.resource_version
+
+    def _leave(self, left_out: LeftOut, objects: dict[Key, T]) -> None:
+        """Of an object in a list that cannot be read: as it was before."""
+        key = Key(left_out.metadata.namespace, left_out.metadata.name)
+        before = self._store.get(key)
+        if before is not None and before.metadata.uid == left_out.metadata.uid:
+            objects[key] = before
+        self._unreadable(*left_out)
+
+    def _event(self, line: bytes) -> _AnyEvent:
+        try:
+            return _any_event.decode(line)
+        except msgspec.MsgspecError as error:
+            raise errors.Unreadable(f"{self._what}: the server sends what is no watch: {error}") from None
+
     def _mark(self, line: bytes) -> bool:
         """Deal with a line that carries no object; False if it does after all."""
-        event = _any_event.decode(line)
+        event = self._event(line)
         match event.type:
             case "ERROR":
                 status = _status.decode(event.object)
@@ -202,6 +252,7 @@ class Reflector(Generic[T]):
             case "BOOKMARK":
                 mark = _mark.decode(event.object).metadata
                 if self._initial is None:
+                    self._reached(mark.resource_version)
                     self._version = mark.resource_version
                 elif (mark.annotations or {}).get(INITIAL_END) == "true":
                     self._store.replace(self._initial)

@@ -2,6 +2,7 @@
 
 demands    what is asked for and what is granted
 fleet      who holds what on which GPU
+node_sets  which nodes something holds for, kept true at the cost of what changes
 policy     the contract of a policy; `policies` has them by name
 placer     a pod's slices at once, all or nothing
 """
@@ -9,18 +10,22 @@ placer     a pod's slices at once, all or nothing
 from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Share, Want
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
 from instaslice.placement.fleet import Fleet
+from instaslice.placement.node_sets import Changes, NodeIndex, NodeSet
 from instaslice.placement.placer import Placer
 from instaslice.placement.policy import Policy, Regime, Spot
 from instaslice.placement.refusals import Refusal, Short
 
 __all__ = [
     "Admits",
+    "Changes",
     "Demand",
     "Fleet",
     "FleetError",
     "GpuId",
     "Grant",
+    "NodeIndex",
     "NodeName",
+    "NodeSet",
     "NotFree",
     "NotHeld",
     "Placer",

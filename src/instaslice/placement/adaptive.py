@@ -1,10 +1,11 @@
 """The default policy: the table that does best on the demand it has seen."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from instaslice.geometry import Kinds
+from instaslice.geometry import Kinds, Model
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Regime
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe
@@ -47,18 +48,22 @@ class Adaptive(Valued):
             self._alone = alone
             self.forget()
 
-    def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
-        self._mix = dict(self._asked)
-        self._recipes.clear()
-        self.forget()
-        if not self._mix:
-            return
+    def study(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Rehearsals":
+        mix = dict(self._asked)
         memory = sum(len(pool) * pool.kinds.slices for pool in fleet.pools)
-        for pool in fleet.pools:
+        planned = []
+        for pool in fleet.pools if mix else ():
             # Demand is expected on each kind of GPU in proportion to its memory.
             part = None if concurrent is None else concurrent * len(pool) * pool.kinds.slices / max(memory, 1)
-            outlook = Outlook(self._mix, regime, part)
-            self._recipes[pool.kinds] = best_recipe(pool.model, len(pool), outlook, self._random)
+            planned.append(Rehearsal(pool.model, pool.kinds, len(pool), Outlook(mix, regime, part)))
+        random = Random()
+        random.setstate(self._random.getstate())
+        return Rehearsals(self, mix, tuple(planned), random)
+
+    def adopt(self, mix: Mapping[str, float], recipes: Mapping[Kinds, str], random: Random) -> None:
+        """Go by this from now on."""
+        self._mix, self._recipes, self._random = dict(mix), dict(recipes), random
+        self.forget()
 
     def recipe(self, kinds: Kinds) -> str:
         """The name of the table in use for a geometry."""
@@ -66,3 +71,27 @@ class Adaptive(Valued):
 
     def table(self, kinds: Kinds) -> Table:
         return RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._asked if self._alone else self._mix))
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsal:
+    """A pool to rehearse for."""
+
+    model: Model
+    kinds: Kinds
+    gpus: int
+    outlook: Outlook
+
+
+@dataclass(frozen=True, slots=True)
+class Rehearsals:
+    """What an adaptive policy has to think about: the mix it saw, and each pool of the fleet."""
+
+    policy: Adaptive
+    mix: Mapping[str, float]
+    planned: tuple[Rehearsal, ...]
+    random: Random
+
+    def think(self) -> Callable[[], None]:
+        recipes = {each.kinds: best_recipe(each.model, each.gpus, each.outlook, self.random) for each in self.planned}
+        return lambda: self.policy.adopt(self.mix, recipes, self.random)

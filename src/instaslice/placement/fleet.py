@@ -1,21 +1,27 @@
 """Who holds what on which GPU: the exact state that policies look at and plans change.
 
-No clock and no network: the controller and the simulator keep one each and tell it what happened. A GPU's number is
-the order in which it was added; "the first GPU" means the lowest number, so add nodes by name and GPUs by UUID.
+No clock and no network: the controller and the simulator keep one each and tell it what happened. "The first GPU"
+means the one with the lowest number. GPUs are numbered in the order in which they are added, so add nodes by name and
+GPUs by UUID; the number of one that was removed goes to the next that is added, the lowest first, so that a fleet
+whose GPUs come and go stays as small as it ever was.
 """
 
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from instaslice.geometry import Model, Placement, States
 from instaslice.placement.demands import GpuId, Grant, NodeName, Share
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
+from instaslice.placement.node_sets import NodeIndex
 from instaslice.placement.pools import Pool, SharedPool
 
 
 @dataclass(slots=True)
 class Node:
-    """A node's GPUs by number, in the order in which they were added, and its free memory slices."""
+    """A node's GPUs by number, ascending, and its free memory slices."""
 
     name: NodeName
     gpus: list[int] = field(default_factory=list)
@@ -32,7 +38,7 @@ class Fleet:
     def __init__(self) -> None:
         self.nodes: dict[NodeName, Node] = {}
         self.pools: list[Pool] = []
-        """MIG pools, the GPUs with least memory first."""
+        """MIG pools, the GPUs with least memory first. One whose GPUs are all closed stays."""
         self.shared: list[SharedPool] = []
         self.names: list[GpuId] = []
         self.node_of: list[Node] = []
@@ -40,9 +46,16 @@ class Fleet:
         self.state_of: list[int] = []
         self._number: dict[GpuId, int] = {}
         self._closed: dict[int, int] = {}  # GPU → its state or its free MiB
+        self.index = NodeIndex()
+        """The nodes that have GPUs."""
+        self.changes = self.index.changes()
+        """The nodes on which there is more or less room than before."""
+        self._unused: list[int] = []  # numbers of GPUs that were removed, a heap
+        self._gpus_in: Counter[Pool | SharedPool] = Counter()  # closed ones too
 
     def add_gpu(self, gpu: GpuId, node: NodeName, model: Model) -> None:
         """A GPU in MIG mode, empty. Raises FleetError where the fleet has one of that name."""
+        self._refuse_twice(gpu)
         pool = self._pool(model)
         number = self._add(gpu, node, pool)
         pool.enter(number, 0)
@@ -50,18 +63,22 @@ class Fleet:
 
     def add_shared_gpu(self, gpu: GpuId, node: NodeName, memory_mib: int) -> None:
         """A GPU that pods share by memory, empty. Raises FleetError where the fleet has one of that name."""
+        self._refuse_twice(gpu)
         pool = self._shared_pool(memory_mib)
         pool.enter(self._add(gpu, node, pool), memory_mib)
 
     def remove_gpu(self, gpu: GpuId) -> None:
-        """Forget a GPU and all that it holds; its node goes with its last GPU."""
+        """Forget a GPU and all that it holds; its node and its pool go with their last GPU."""
         self.close(gpu)
         number = self._number.pop(gpu)
         self._closed.pop(number)
+        heappush(self._unused, number)
+        self._leave_pool(self.pool_of[number])
         node = self.node_of[number]
         node.gpus.remove(number)
         if not node.gpus:
             del self.nodes[node.name]
+            self.index.remove(node.name)
 
     def close(self, gpu: GpuId) -> None:
         """Offer this GPU to nobody (unhealthy, drained). What it holds stays held. Safe to repeat."""
@@ -69,6 +86,7 @@ class Fleet:
         if number not in self._closed:
             pool = self.pool_of[number]
             self._closed[number] = pool.leave(number)
+            self.changes.add(self.node_of[number].name)
             if isinstance(pool, Pool):
                 self.node_of[number].free -= pool.states.free[self._closed[number]]
 
@@ -78,6 +96,7 @@ class Fleet:
         if number in self._closed:
             pool, state = self.pool_of[number], self._closed.pop(number)
             pool.enter(number, state)
+            self.changes.add(self.node_of[number].name)
             if isinstance(pool, Pool):
                 self.node_of[number].free += pool.states.free[state]
 
@@ -140,7 +159,7 @@ class Fleet:
         if isinstance(pool, SharedPool):
             return self.is_open(number) and pool.free(number) > 0
         state = self.state_of[number]
-        return state >= 0 and max(pool.states.after[state]) >= 0
+        return state >= 0 and max(pool.states.after[state], default=-1) >= 0
 
     def alone(self, node: Node) -> "Fleet":
         """A copy of one node with its open GPUs, to try something on."""
@@ -180,17 +199,37 @@ class Fleet:
         self.shared.sort(key=lambda each: each.memory_mib)
         return pool
 
-    def _add(self, gpu: GpuId, name: NodeName, pool: Pool | SharedPool) -> int:
+    def _refuse_twice(self, gpu: GpuId) -> None:
         if gpu in self._number:
             raise FleetError(f"the fleet has a GPU {gpu} already")
+
+    def _add(self, gpu: GpuId, name: NodeName, pool: Pool | SharedPool) -> int:
         node = self.nodes.setdefault(name, Node(name))
-        number = self._number[gpu] = len(self.names)
-        self.names.append(gpu)
-        self.node_of.append(node)
-        self.pool_of.append(pool)
-        self.state_of.append(-1)
-        node.gpus.append(number)
+        self.index.add(name)
+        self.changes.add(name)
+        if self._unused:
+            number = heappop(self._unused)
+            self.names[number], self.node_of[number], self.pool_of[number] = gpu, node, pool
+        else:
+            number = len(self.names)
+            self.names.append(gpu)
+            self.node_of.append(node)
+            self.pool_of.append(pool)
+            self.state_of.append(-1)
+        self._number[gpu] = number
+        self._gpus_in[pool] += 1
+        insort(node.gpus, number)
         return number
+
+    def _leave_pool(self, pool: Pool | SharedPool) -> None:
+        self._gpus_in[pool] -= 1
+        if self._gpus_in[pool]:
+            return
+        del self._gpus_in[pool]
+        if isinstance(pool, Pool):
+            self.pools.remove(pool)
+        else:
+            self.shared.remove(pool)
 
     def _shift(self, number: int, pool: Pool, grant: Grant, table: list[list[int]], error: type[FleetError]) -> None:
         """Move a GPU to the state that `table` (after or before) leads to."""
@@ -207,7 +246,9 @@ class Fleet:
         if is_open:
             pool.leave(number)
             pool.enter(number, to)
-            self.node_of[number].free += states.free[to] - states.free[state]
+            node = self.node_of[number]
+            node.free += states.free[to] - states.free[state]
+            self.changes.add(node.name)
         else:
             self._closed[number] = to
 
@@ -220,3 +261,4 @@ class Fleet:
         else:
             pool.leave(number)
             pool.enter(number, mib)
+            self.changes.add(self.node_of[number].name)

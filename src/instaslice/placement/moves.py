@@ -107,12 +107,14 @@ def _for_several(
 
 def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[Node, list[Grant]]]:
     """Movable slices of one node, fewest first, that hold enough memory for what the node lacks."""
-    needed = slices_needed(fleet, demand)
+    needed = slices_needed(fleet, demand.wants)
     for count in range(1, most + 1):
         for node in fleet.nodes.values():
             if not _admitted(demand, node):
                 continue
             running = [grant for gpu in fleet.mig_gpus(node) for grant in _running(fleet, gpu) if movable(grant)]
+            if node.free + sum(sorted((grant.size for grant in running), reverse=True)[:count]) < needed:
+                continue
             for old in sorted(combinations(running, count), key=lambda each: sum(grant.size for grant in each)):
                 if node.free + sum(grant.size for grant in old) >= needed:
                     yield node, list(old)

@@ -4,15 +4,17 @@ Looks at the fleet through a policy; what it decides is held only after `commit`
 """
 
 from collections.abc import Iterable
+from weakref import WeakValueDictionary
 
-from instaslice.placement.demands import Demand, Grant, Plan, Share
+from instaslice.placement.demands import Demand, Grant, Plan, Share, Want
 from instaslice.placement.errors import FleetError
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.grants import share_grant, spot_grant
 from instaslice.placement.moves import Rearrangement
+from instaslice.placement.node_sets import NodeSet
 from instaslice.placement.policy import Policy
 from instaslice.placement.refusals import Refusal
-from instaslice.placement.together import on_one_node
+from instaslice.placement.together import RoomFor, on_one_node
 
 
 class Placer:
@@ -21,6 +23,15 @@ class Placer:
     def __init__(self, fleet: Fleet, policy: Policy) -> None:
         self.fleet = fleet
         self.policy = policy
+        self._with_room: WeakValueDictionary[tuple[Want, ...], NodeSet] = WeakValueDictionary()
+
+    def with_room(self, wants: tuple[Want, ...]) -> NodeSet:
+        """The nodes whose GPUs have room for all of it. Keep it for as long as somebody waits for this."""
+        key = tuple(sorted(wants, key=str))
+        found = self._with_room.get(key)
+        if found is None:
+            found = self._with_room[key] = NodeSet(self.fleet.changes, RoomFor(self.fleet, key).on)
+        return found
 
     def arrived(self, demand: Demand) -> None:
         """Tell the policy what is asked for. Once for each pod when it comes, not each time it is tried."""

@@ -5,9 +5,9 @@ rest of the spots, in order, when a pod needs several slices on one node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 from instaslice.geometry import States
 from instaslice.placement.demands import Admits
@@ -59,10 +59,25 @@ class Policy(ABC):
         """A slice of this profile was asked for, whether or not it found room. Told once for each slice."""
         return
 
-    def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
-        """Now is a good time to think about what arrived; may take a second, changes only later answers.
+    def study(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Study | None":
+        """What to think about, now that some hundred slices have arrived: a copy of all that it takes, so that another
+        thread may do the thinking. None from a policy that learns nothing.
 
-        `concurrent` is how many slices would run at once if all found room, as far as the caller can tell. Call it
-        after some hundred arrivals, then now and then. A policy that learns nothing does nothing.
+        `concurrent` is how many slices would run at once if all found room, as far as the caller can tell.
         """
-        return
+        return None
+
+    def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
+        """Think at once about what arrived, and go by it from now on; may take a second."""
+        study = self.study(fleet, regime, concurrent)
+        if study is not None:
+            study.think()()
+
+
+class Study(Protocol):
+    """What arrived, to be thought about apart from the policy that it is from."""
+
+    def think(self) -> Callable[[], None]:
+        """Takes seconds, and touches nothing that others use. What it returns has the policy go by the result: call it
+        where the policy is used."""
+        ...

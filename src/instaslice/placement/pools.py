@@ -91,10 +91,10 @@ class Pool:
         """The GPU with the lowest number of that kind; there must be one."""
         return self._buckets[kind].lowest()
 
-    def members(self, kind: int) -> list[int]:
-        """All GPUs of that kind, ascending."""
+    def members(self, kind: int) -> Iterator[int]:
+        """All GPUs of that kind, ascending; valid until the pool changes."""
         bucket = self._buckets.get(kind)
-        return [] if bucket is None else list(bucket)
+        return iter(()) if bucket is None else iter(bucket)
 
     def count(self, kind: int) -> int:
         bucket = self._buckets.get(kind)

@@ -6,6 +6,7 @@ The best spot is in the first tier that has a GPU, which is one AND a tier.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from heapq import merge
 
 from instaslice.geometry import Kinds, States
 from instaslice.placement.demands import Admits
@@ -89,7 +90,7 @@ class RankedPolicy(Policy):
                 hit = pool.present & tier
                 if not hit:
                     continue
-                for gpu, kind in sorted((gpu, of) for of in bits(hit) for gpu in pool.members(of)):
+                for gpu, kind in merge(*(_with_kind(pool, of) for of in bits(hit))):
                     if admits is None or admits(fleet.node_of[gpu].name):
                         yield Spot(gpu, ranking.best[kind])
 
@@ -101,6 +102,10 @@ class RankedPolicy(Policy):
             made = None if index is None else self.rank(kinds, index)
             self._rankings[kinds, profile] = made
             return made
+
+
+def _with_kind(pool: Pool, kind: int) -> Iterator[tuple[int, int]]:
+    return ((gpu, kind) for gpu in pool.members(kind))
 
 
 def best_spot(pool: Pool, ranking: Ranking) -> Spot | None:

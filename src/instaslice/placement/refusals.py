@@ -27,13 +27,15 @@ class Short(Enum):
 class Reason:
     short: Short
     words: str
+    helped: Demand | None = None
+    """What moves may make room for; None where none could."""
 
 
 class Refusal:
     """No admitted node can hold the demand now.
 
-    The words are found when they are first read, so that a refusal nobody reads costs nothing: read them before the
-    fleet changes.
+    The reason is found when it is first asked for, and what would help when the words are, so that a refusal nobody
+    reads costs nothing: read it before the fleet changes.
     """
 
     def __init__(self, fleet: Fleet, policy: Policy, demand: Demand) -> None:
@@ -46,7 +48,12 @@ class Refusal:
         return self._reason.short
 
     def __str__(self) -> str:
-        return self._reason.words
+        return self._words
+
+    @cached_property
+    def _words(self) -> str:
+        reason = self._reason
+        return reason.words + (self._help(reason.helped) if reason.helped is not None else "")
 
     @cached_property
     def _reason(self) -> Reason:
@@ -60,7 +67,7 @@ class Refusal:
                 return alone
         count = len(self.demand.wants)
         words = f"each of the {count} slices would fit, but no node has room for all at once"
-        return Reason(Short.TOGETHER, words + self._help(self.demand))
+        return Reason(Short.TOGETHER, words, self.demand)
 
     def _of_profile(self, profile: str) -> Reason | None:
         pools = [pool for pool in self._fleet.pools if pool.model.has(profile)]
@@ -82,13 +89,13 @@ class Refusal:
         if look.windows:
             hold = _gpus(look.windows, "holds", "hold")
             words = f"{hold} enough free memory for {profile} but not the media engines that it needs"
-            return Reason(Short.ENGINES, words + self._help(alone))
+            return Reason(Short.ENGINES, words, alone)
         if look.enough:
             hold = _gpus(look.enough, "holds", "hold")
             words = f"{hold} enough free memory for {profile} but no legal start"
-            return Reason(Short.START, words + self._help(alone))
+            return Reason(Short.START, words, alone)
         words = f"{profile} needs {look.size} free memory slices on one GPU; the most that one has is {look.most}"
-        return Reason(Short.MEMORY, words + self._help(alone))
+        return Reason(Short.MEMORY, words, alone)
 
     def _of_share(self, want: Share) -> Reason | None:
         pools = self._fleet.shared

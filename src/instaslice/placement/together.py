@@ -4,13 +4,20 @@ First as the policy would place them one after another, largest first. Where tha
 tried, so that a refusal is right.
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from functools import lru_cache
+from typing import Final
 
-from instaslice.placement.demands import Demand, Grant, Share, Want
+from instaslice.geometry import Kinds
+from instaslice.placement.demands import Demand, Grant, NodeName, Share, Want
 from instaslice.placement.fleet import Fleet, Node
 from instaslice.placement.grants import share_grant, spot_grant
-from instaslice.placement.packing import kinds_on, pack
+from instaslice.placement.packing import Kind, kinds_on, pack
 from instaslice.placement.policy import Policy
+
+KINDS_OF_NODE: Final = 4096
+"""Of which is remembered whether a set of profiles finds room there."""
 
 
 def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ...] | None:
@@ -18,7 +25,7 @@ def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ..
 
     Nodes whose GPUs are alike are tried once: a fleet has far fewer kinds of node than nodes.
     """
-    needed = slices_needed(fleet, demand)
+    needed = slices_needed(fleet, demand.wants)
     hopeless: set[Hashable] = set()
     order = sorted(range(len(demand.wants)), key=lambda i: _weight(fleet, demand.wants[i]), reverse=True)
     wants = [demand.wants[i] for i in order]
@@ -35,11 +42,58 @@ def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ..
     return None
 
 
-def slices_needed(fleet: Fleet, demand: Demand) -> int:
-    """The least memory slices that a demand takes, on whichever models have its profiles."""
+class RoomFor:
+    """Whether the GPUs of a node have room for a set of profiles, asked for node after node.
+
+    Nodes whose GPUs are alike are packed once, and only where each profile alone would find room.
+    """
+
+    def __init__(self, fleet: Fleet, wants: Sequence[Want]) -> None:
+        self._fleet = fleet
+        self._wants = wants
+        self._counts = Counter(wants)
+        self._packed: dict[Hashable, bool] = {}
+
+    def on(self, name: NodeName) -> bool:
+        """Now, whatever else the node would say."""
+        node = self._fleet.nodes.get(name)
+        if node is None or node.free < slices_needed(self._fleet, self._wants):
+            return False
+        kinds = [kind for _, kind in kinds_on(self._fleet, node)]
+        for want, count in self._counts.items():
+            if isinstance(want, str) and sum(_most(kind, want) for kind in kinds) < count:
+                return False
+        if len(self._counts) == 1 and isinstance(self._wants[0], str):
+            return True
+        alike = frozenset(Counter(kinds).items())
+        if alike not in self._packed:
+            if len(self._packed) >= KINDS_OF_NODE:
+                self._packed.clear()
+            self._packed[alike] = pack(self._fleet, node, self._wants) is not None
+        return self._packed[alike]
+
+
+def _most(kind: Kind, profile: str) -> int:
+    """How many slices of a profile one GPU of this kind could still take, if nothing else came."""
+    of, state = kind
+    index = None if isinstance(of, int) else of.profile(profile)
+    return 0 if index is None or isinstance(of, int) else _most_more(of, index)[state]
+
+
+@lru_cache(maxsize=1024)
+def _most_more(kinds: Kinds, profile: int) -> list[int]:
+    most = [0] * len(kinds)
+    for kind in kinds.fullest_first:
+        row = kinds.after[kind]
+        most[kind] = max((1 + most[row[k]] for k in kinds.choices[profile][kind]), default=0)
+    return most
+
+
+def slices_needed(fleet: Fleet, wants: Sequence[Want]) -> int:
+    """The least memory slices that these take, on whichever models have their profiles."""
     return sum(
         min((pool.model.profile(want).size for pool in fleet.pools if pool.model.has(want)), default=0)
-        for want in demand.wants
+        for want in wants
         if isinstance(want, str)
     )
 

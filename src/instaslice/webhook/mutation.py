@@ -79,8 +79,9 @@ def _check(pod: Pod) -> None:
                     f"container {container.name}: sets {variable.name}, which would reach past its slice; "
                     "leave it out, the container sees the slices that it asks for"
                 )
-    if names.MIG_UUIDS in pod.metadata.annotations:
-        raise _forged(names.MIG_UUIDS)
+    for annotation in (names.MIG_UUIDS, names.NODE):
+        if annotation in pod.metadata.annotations:
+            raise _forged(annotation)
     if pod.spec.node_name:
         raise Refused(
             f"spec.nodeName is set to {pod.spec.node_name}, so nobody could make its slices first; "

@@ -51,10 +51,7 @@ def policy(trusted: Sequence[str], *, name: str = NAME, own: str = names.NAMESPA
                 f"request.operation != 'UPDATE' || !({_gated('oldObject')}) || variables.gated",
                 f"the gate {names.GATE} goes when the slices of the pod are there; only InstaSlice removes it",
             ),
-            _validation(
-                f"request.operation != 'CREATE' || !({_annotation('object', names.MIG_UUIDS)}.hasValue())",
-                f"the annotation {names.MIG_UUIDS} is written by InstaSlice; leave it out",
-            ),
+            *(_absent_at_first(annotation) for annotation in (names.MIG_UUIDS, names.NODE)),
             _validation(
                 "request.operation != 'CREATE' || variables.asks == "
                 f"({_annotation('object', names.REQUESTED)}.hasValue())",
@@ -105,6 +102,13 @@ def _unchanged(annotation: str) -> Document:
         f"request.operation != 'UPDATE' || {_annotation('object', annotation)} == "
         f"{_annotation('oldObject', annotation)}",
         f"the annotation {annotation} is written by InstaSlice; leave it as it is",
+    )
+
+
+def _absent_at_first(annotation: str) -> Document:
+    return _validation(
+        f"request.operation != 'CREATE' || !({_annotation('object', annotation)}.hasValue())",
+        f"the annotation {annotation} is written by InstaSlice; leave it out",
     )
 
 

@@ -88,23 +88,24 @@ async def test_after_a_reboot_slices_of_waiting_pods_are_made_again_and_others_a
     ran, waits = wanted(thing, "a-0", start=0), wanted(thing, "a-1", start=1)
     await node.write(ran, waits)
     await node.reported(a_0="created", a_1="created")
-    await node.write(now(ran, State.UNGATED), waits)
-    await node.until(lambda status: status.observed_generation == 3, "generation 3")
+    more = wanted(thing, "a-2", start=2)
+    await node.write(now(ran, State.UNGATED), waits, more)
+    await node.reported(a_0="created", a_1="created", a_2="created")  # so the agent has read that one has run
     before = (await node.object()).status.boot_id
     if while_away:
         await agent.kill()
     await node.annotate(names.BOOT, "1")
     if while_away:
         await agent.start()
-    told = await node.reported(a_0="failed", a_1="created")
+    told = await node.reported(a_0="failed", a_1="created", a_2="created")
     assert told["a-0"].reason.startswith("slice lost: the node was started anew")
     thing = await node.object()
     assert thing.status.boot_id != before
     # The same annotation read by another process is not another boot.
     await agent.kill()
     await agent.start()
-    await node.write(now(ran, State.DELETING), waits)
-    await node.reported(a_0="deleted", a_1="created")
+    await node.write(now(ran, State.DELETING), waits, more)
+    await node.reported(a_0="deleted", a_1="created", a_2="created")
     assert (await node.object()).status.boot_id == thing.status.boot_id
 
 

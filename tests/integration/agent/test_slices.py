@@ -6,8 +6,9 @@ from machines import now, wanted
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Health, State
-from instaslice.kube.core import NODES
+from instaslice.kube.core import NODES, PODS
 from instaslice.kube.errors import NotFound
+from instaslice.kube.meta import Key
 
 
 async def test_a_slice_is_made_used_and_given_back(machine, agent):
@@ -20,14 +21,15 @@ async def test_a_slice_is_made_used_and_given_back(machine, agent):
     assert made["a-0"].mig_uuid.startswith("MIG-")
     assert made["a-0"].mig_uuid != made["a-1"].mig_uuid
     await node.write(now(one, State.UNGATED), now(two, State.UNGATED))
-    thing = await node.until(lambda status: status.observed_generation == 3, "generation 3")
+    thing = await node.object()
     assert (thing.status.summary.slices, thing.status.summary.free_memory) == (2, "55/80 GB")
     await node.write(now(one, State.DELETING), now(two, State.UNGATED))
     await node.reported(a_0="deleted", a_1="created")
     await node.write(now(two, State.DELETING))
     await node.reported(a_1="deleted")
     await node.write()
-    await node.empty()
+    thing = await node.empty()  # the entries are pruned, though nobody waits for it
+    assert thing.status.observed_generation == thing.metadata.generation
     assert await agent.stop() == 0
 
 
@@ -116,6 +118,29 @@ async def test_an_object_removed_by_hand_comes_back_and_its_slices_are_nobodys(c
     # The controller speaks within the grace: the slice is its pod's again.
     await node.write(now(kept, State.UNGATED))
     assert (await node.reported(a_0="created"))["a-0"].mig_uuid == foreign.id
+
+
+async def test_a_pod_keeps_its_slice_though_its_object_is_deleted_and_no_controller_speaks(
+    client, namespace, machine, agent
+):
+    node = await machine()
+    await agent.start("--grace", "1")
+    thing = await node.serving()
+    await node.write(wanted(thing, "a-0"), wanted(thing, "a-1", start=1))
+    made = await node.reported(a_0="created", a_1="created")
+    meta = {"name": "a-0", "namespace": namespace, "annotations": {names.MIG_UUIDS: made["a-0"].mig_uuid}}
+    container = {"name": "main", "image": "none"}
+    await client.create(PODS, {"metadata": meta, "spec": {"nodeName": node.name, "containers": [container]}})
+    await client.delete(INSTASLICES, node.key)
+
+    def kept(status):
+        return [(each.id, each.reason) for each in status.slices] == [
+            (made["a-0"].mig_uuid, f"kept: pod {namespace}/a-0 uses it, though no allocation names it")
+        ]
+
+    await node.until(kept, "only the slice that nobody uses gone")
+    await client.delete(PODS, Key(namespace, "a-0"), grace_seconds=0)
+    await node.empty()
 
 
 async def advertised(client, node):

@@ -4,8 +4,7 @@
 with nodes of its own; tests that break what others share take `new_cluster` instead.
 """
 
-import os
-
+import leftovers
 import pytest
 from invariants import invariants
 from stage import Stage
@@ -20,7 +19,7 @@ __all__ = ["invariants"]
 @pytest.fixture(scope="session")
 def sliced(state_home):
     """Two emulated nodes with two A100-40GB each, webhook, controller and agent."""
-    shared = Cluster(f"t{os.getpid()}-sliced")
+    shared = Cluster(leftovers.own("sliced"))
     shared.up(Spec(nodes=2, gpus=2), Source())
     yield shared
     shared.down()

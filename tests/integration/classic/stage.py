@@ -9,7 +9,7 @@ import random
 from contextlib import asynccontextmanager
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES
+from instaslice.api.instaslice import INSTASLICES, SliceState
 from instaslice.geometry import models
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
@@ -20,8 +20,9 @@ from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
 from instaslice.local.objects import takes_pods
 
-PATIENCE = 60.0
-"""Seconds after which a wait counts as hung. Nothing asserts on how long anything took."""
+PATIENCE = 90.0
+"""Seconds after which a wait counts as hung: longer than the agent keeps a slice that nobody owns, which is 60. Nothing
+asserts on how long anything took."""
 STORY = "local.gpu.das.com/story"
 """Label of the nodes of one story."""
 
@@ -163,7 +164,22 @@ class Stage:
         return await self.until(there, lambda: (found := self.pod(name)) and found.status.phase in wanted and found)
 
     async def running(self, *pods):
-        return [await self.phase(each, "Running") for each in pods]
+        """The pods once they run, and once the stage sees the slices that they were given: those come by another watch,
+        which may be behind."""
+        found = [await self.phase(each, "Running") for each in pods]
+        for each in found:
+            given = each.metadata.annotations.get(names.MIG_UUIDS, "").split(",")
+            await self.until(f"slices of {each.metadata.name}", lambda given=given: set(given) <= self._seen() | {""})
+        return found
+
+    def _seen(self):
+        """The slices that nodes report for allocations that are still there."""
+        return {
+            each.mig_uuid
+            for thing in self.things
+            for each in thing.status.slices
+            if each.id in {one.id for one in thing.spec.allocations}
+        }
 
     async def bound(self, name):
         await self.until(f"pod {name} bound", lambda: (found := self.pod(name)) and found.spec.node_name)
@@ -214,11 +230,12 @@ class Stage:
         return await self.until(f"allocations of {name} {states}", find)
 
     async def free(self):
-        """Return once no pod of the story is promised anything, and nothing is left on the story's nodes."""
+        """Return once no pod of the story is promised anything, and nothing is left on the story's nodes. Entries of
+        slices that are gone are pruned later, when the agent has time: nobody waits for that."""
 
         def find():
-            things = [self.thing(name) for name in self.own]
-            return not self.held() and not any(thing.status.slices for thing in things if thing)
+            told = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
+            return not self.held() and all(each.state is SliceState.DELETED for each in told)
 
         await self.until("slots back", find)
 

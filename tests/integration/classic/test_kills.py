@@ -97,7 +97,7 @@ async def healthy(client):
     assert [str(each) for each in await settled(client, SETTLES_WITHIN)] == []
 
 
-async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, capsys):
+async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, record_property):
     load, witness = Load(client, random.Random(SEED)), Witness()
     rounds = Rounds(cluster, client, random.Random(SEED + 1))
     began = time.monotonic()
@@ -144,8 +144,8 @@ async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, capsys)
     finally:
         watching.cancel()
         (tmp_path / "rounds.txt").write_text("\n".join(rounds.told))
-    with capsys.disabled():
-        print(
-            f" seed {SEED}: {ROUNDS} rounds in {lasted:.0f} s, {len(load.finite)} pods succeeded, "
-            f"{len(load.deleted)} deleted, {time.monotonic() - began:.0f} s in all"
-        )
+    record_property(
+        "told",
+        f"seed {SEED}: {ROUNDS} rounds in {lasted:.0f} s, {len(load.finite)} pods succeeded, "
+        f"{len(load.deleted)} deleted, {time.monotonic() - began:.0f} s in all",
+    )

@@ -2,13 +2,14 @@
 
 import asyncio
 
-from stage import pod
+from stage import PATIENCE, pod
 
 from instaslice.api.instaslice import INSTASLICES, Health, State
 from instaslice.controller.doctor import Invariant
+from instaslice.kube.client import JsonOp
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key
-from instaslice.local.operator import AGENT
+from instaslice.local.operator import AGENT, CONTROLLER
 
 
 async def test_a_create_that_the_hardware_refuses_is_tried_elsewhere(stage):
@@ -138,3 +139,28 @@ async def test_a_pod_that_had_not_started_is_placed_anew_when_the_object_is_dele
         sliced.resume(AGENT)
     await stage.running("starts")
     assert [each.id for each in stage.held("starts")] != [first.id]
+
+
+async def test_a_controller_whose_spec_another_wrote_becomes_a_new_process_and_goes_on(stage, sliced):
+    """What it knew may not be trusted; and an old Controller in the same process would decide on, by what it knew."""
+    node = await stage.node(gpus=1)
+    await stage.create(pod("before"))
+    await stage.running("before")
+    (held,) = await stage.allocated("before", State.UNGATED)
+    program = sliced.processes.find(CONTROLLER)
+    image = _image(program)
+    by_hand = JsonOp(op="add", path="/spec/allocations/0/reason", value="by hand")
+    await stage.client.patch(INSTASLICES, Key("", node), [by_hand])
+    async with asyncio.timeout(PATIENCE):
+        while _image(program) == image:
+            await asyncio.sleep(0.05)
+    await stage.create(pod("after"))
+    await stage.running("after")
+    assert [_place(each) for each in stage.held("before")] == [_place(held)]
+    assert sliced.processes.find(CONTROLLER) == program, "the same process to everybody else"
+    assert f"instaslice {node}: its spec was changed by another hand" in sliced.processes.log(CONTROLLER).read_text()
+
+
+def _image(process):
+    """Where the stack of a process lies, which is elsewhere in each program that it becomes."""
+    return next(each.addr for each in process.memory_maps(grouped=False) if each.path == "[stack]")

@@ -109,6 +109,12 @@ class Hand:
         ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(status))]
         await self.client.patch(INSTASLICES, Key("", NODE), ops, subresource="status")
 
+    async def nothing(self):
+        """What the agent reports of a node without GPUs: of one with some there is always something wrong here, as
+        nobody advertises their capacity."""
+        ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(Status(observed_generation=99)))]
+        await self.client.patch(INSTASLICES, Key("", NODE), ops, subresource="status")
+
     async def ungate(self, pod, start):
         field = {"key": "metadata.name", "operator": "In", "values": [NODE]}
         required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
@@ -152,7 +158,7 @@ async def test_what_is_passing_is_waited_for(client, hand):
     looking = asyncio.create_task(settled(client, 20))
     await asyncio.sleep(1)
     await hand.remove(pod)
-    await hand.make()
+    await hand.nothing()
     assert about(await looking, f"pod {hand.namespace}") == []
 
 

@@ -153,6 +153,11 @@ async def test_a_patch_made_from_an_old_reading_changes_nothing(client, node):
         await client.patch(NODES, node, steps_to(bare, wanted=True))
 
     marked = await client.patch(NODES, node, steps_to(await become(THEIRS), wanted=True))
+    without = await become(THEIRS)
+    await become(THEIRS, ours)
+    with pytest.raises(Invalid):
+        await client.patch(NODES, node, steps_to(without, wanted=False))
+    assert TAINTED in (await client.get(NODES, node)).metadata.annotations, "or nobody would ever take the taint away"
     await become(ours, THEIRS)
     with pytest.raises(Invalid):
         await client.patch(NODES, node, steps_to(marked, wanted=False))

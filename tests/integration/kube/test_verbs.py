@@ -105,13 +105,13 @@ async def test_an_object_that_breaks_a_rule_says_which(client, namespace):
         await client.create(PODS, broken)
 
 
-async def test_a_server_that_is_not_there_is_named_with_its_kubeconfig(cluster, tmp_path):
+async def test_a_server_that_is_not_there_is_named_with_its_kubeconfig(cluster, tmp_path, nobody):
     text = cluster.kubeconfig.read_text()
     server = next(line.split("server:")[1].strip() for line in text.splitlines() if "server:" in line)
     elsewhere = tmp_path / "kubeconfig"
-    elsewhere.write_text(text.replace(server, "https://127.0.0.1:1"))
+    elsewhere.write_text(text.replace(server, f"https://{nobody}"))
     async with await Client.connect(elsewhere) as client:
-        with pytest.raises(errors.Unreachable, match=f"get pods a/b: no answer from https://127.0.0.1:1.*{elsewhere}"):
+        with pytest.raises(errors.Unreachable, match=f"get pods a/b: no answer from https://{nobody}.*{elsewhere}"):
             await client.get(PODS, Key("a", "b"))
 
 

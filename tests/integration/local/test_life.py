@@ -6,7 +6,7 @@ import sys
 
 import msgspec
 import pytest
-from machine import kill_everything, processes_of, snapshot
+from machine import kill_everything, processes_of, snapshot, wait_for_start
 
 from instaslice.api.names import EMULATED
 from instaslice.errors import BadInput
@@ -114,8 +114,7 @@ async def test_up_killed_on_the_way_is_finished_by_the_next(new_cluster, after):
         stderr=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
-    while after not in cluster.components() and begun.poll() is None:
-        pass
+    wait_for_start(cluster, after, begun)
     begun.send_signal(signal.SIGKILL)
     begun.wait()
     if after == "kube-scheduler":

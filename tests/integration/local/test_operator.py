@@ -1,8 +1,8 @@
 """InstaSlice beside the control plane, as `instaslice up` starts it."""
 
 import asyncio
-import os
 
+import leftovers
 import pytest
 from running import phase, pod
 
@@ -23,7 +23,7 @@ SLICE = {"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
 @pytest.fixture(scope="module")
 def ours(state_home):
     """A cluster whose parts these tests may break, if they mend them."""
-    made = Cluster(f"t{os.getpid()}-operator")
+    made = Cluster(leftovers.own("operator"))
     made.up(Spec(nodes=1), Source())
     yield made
     made.down()

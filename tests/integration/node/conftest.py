@@ -4,6 +4,7 @@ import os
 import sys
 from pathlib import Path
 
+import leftovers
 import pytest
 
 from instaslice.controller.doctor import Overseer, settled
@@ -25,7 +26,7 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture(scope="module")
 def sliced_node(state_home):
     """One for all tests of a module: a real node takes most of a minute to start."""
-    made = Cluster(f"t{os.getpid()}-node")
+    made = Cluster(leftovers.own("node"))
     try:
         made.up(Spec(nodes=0, gpus=1, real_node=True), Source())
         yield made

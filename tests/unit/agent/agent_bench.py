@@ -1,6 +1,7 @@
 """An agent without a cluster: a clock that moves by hand, GPUs that die at a chosen step, allocations by few words."""
 
 import asyncio
+import contextlib
 from datetime import UTC, datetime, timedelta
 
 from instaslice.agent.node import NodeAgent
@@ -68,6 +69,8 @@ class Bench:
         self.spec = ()
         self.generation = 1
         self.failures = []
+        self.users = {}
+        """(gpu, profile, start) → who uses it, as the kubelet and the pods tell."""
         self.restart()
 
     def restart(self):
@@ -77,11 +80,16 @@ class Bench:
             lanes=Lanes(),
             clock=self.clock,
             habits=self.habits,
-            spawn=asyncio.ensure_future,
+            spawn=_spawn,
             changed=lambda: None,
             failed=self.failures.append,
+            in_use=self.in_use,
         )
         self.agent = NodeAgent(around, self.written)
+
+    async def in_use(self, orphans):
+        places = {each: (each.gpu, each.placement.profile, each.placement.start) for each in orphans}
+        return {each: self.users[place] for each, place in places.items() if place in self.users}
 
     def write(self, *allocations):
         self.spec, self.generation = allocations, self.generation + 1
@@ -116,3 +124,14 @@ class Bench:
             size=A100.profile(profile).size,
             state=State(state),
         )
+
+
+def _spawn(work):
+    """A task where a loop runs; elsewhere as far as the work goes without waiting."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        with contextlib.suppress(StopIteration):
+            work.send(None)
+        return None
+    return asyncio.ensure_future(work)

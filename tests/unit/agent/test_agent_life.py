@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from instaslice.api.instaslice import SliceState, State
+from instaslice.api.instaslice import NOTHING_REPORTED, SliceState, State
 from instaslice.api.summary import holds_slot
 from instaslice.geometry import Placement, States
 
@@ -69,11 +69,38 @@ class Life(RuleBasedStateMachine):
             chosen = data.draw(st.sampled_from(able))
             self.put(self.bench.wants(chosen.id, chosen.profile, chosen.start, state, self.index(chosen.gpu)))
 
+    @rule(data=st.data())
+    def a_pod_starts(self, data):
+        """All the way: left to chance it happens once in a hundred lives."""
+        self.promise(data)
+        self.watched(self.bench.work)
+        told = {each.id: each.state for each in self.bench.written.slices}
+        for each in self.bench.spec:
+            if each.state in WANTED and told.get(each.id) is SliceState.CREATED:
+                self.put(self.bench.wants(each.id, each.profile, each.start, State.UNGATED, self.index(each.gpu)))
+
     @rule()
     def forget_what_is_deleted(self):
         told = {each.id: each.state for each in self.bench.written.slices}
         left = [each for each in self.bench.spec if told.get(each.id) is not SliceState.DELETED]
         self.bench.write(*left)
+
+    @rule()
+    def the_object_is_deleted(self):
+        """And no controller is there to promise what runs once more."""
+        self.bench.driver.faults.become()
+        found = {(held.gpu, held.placement.profile, held.placement.start) for held in self.hardware()}
+        self.bench.users |= dict.fromkeys(self.running() & found, "kept: its pod uses it")
+        self.bench.write()
+        self.bench.written = NOTHING_REPORTED
+        self.bench.restart()
+        for seconds in (0, GRACE, 1):
+            self.bench.clock.seconds += seconds
+            self.watched(self.bench.work)
+
+    @rule()
+    def the_pods_without_an_object_end(self):
+        self.bench.users.clear()
 
     # The agent ------------------------------------------------------------------------------------------------------
 
@@ -102,11 +129,19 @@ class Life(RuleBasedStateMachine):
     def watched(self, work):
         """No slice of a pod that may run is ever destroyed."""
         self.destroyed.clear()
-        running = {(each.gpu, each.profile, each.start) for each in self.bench.spec if each.state is State.UNGATED}
-        failed = {each.id for each in self.bench.written.slices if each.state is SliceState.FAILED}
-        given_up = {(each.gpu, each.profile, each.start) for each in self.bench.spec if each.id in failed}
+        running = self.running() | self.bench.users.keys()
         work()
-        assert not (running - given_up) & set(self.destroyed)
+        assert not running & set(self.destroyed)
+
+    def running(self):
+        """Places of slices whose pods may run, as far as the agent has not given them up."""
+        failed = {each.id for each in self.bench.written.slices if each.state is SliceState.FAILED}
+        ungated = [each for each in self.bench.spec if each.state is State.UNGATED]
+        gone = {(each.gpu, each.profile, each.start) for each in self.bench.spec if each.id in failed}
+        return {(each.gpu, each.profile, each.start) for each in ungated} - gone
+
+    def hardware(self):
+        return [held for gpu in self.bench.gpus for held in self.bench.driver.slices(gpu)]
 
     # The hardware ---------------------------------------------------------------------------------------------------
 
@@ -114,6 +149,7 @@ class Life(RuleBasedStateMachine):
     def boot(self):
         self.lost_by_boot |= {each.id for each in self.bench.spec if each.state is State.UNGATED}
         self.bench.driver.reboot()
+        self.bench.users.clear()
 
     @rule(gpu=st.sampled_from([0, 1]), start=st.integers(0, 6))
     def held(self, gpu, start):
@@ -146,6 +182,7 @@ class Life(RuleBasedStateMachine):
 
     def teardown(self):
         self.bench.driver.faults.become()
+        self.bench.users.clear()
         for _ in range(4):
             self.bench.clock.seconds += GRACE + 1
             self.watched(self.bench.work)
@@ -159,11 +196,7 @@ class Life(RuleBasedStateMachine):
                     expected.append((each.gpu, each.profile, each.start))
             else:
                 assert states[each.id] == "deleted"
-        found = [
-            (held.gpu, held.placement.profile, held.placement.start, held.whole)
-            for gpu in self.bench.gpus
-            for held in self.bench.driver.slices(gpu)
-        ]
+        found = [(held.gpu, held.placement.profile, held.placement.start, held.whole) for held in self.hardware()]
         assert sorted(found) == sorted((*each, True) for each in expected)
 
     def put(self, allocation):

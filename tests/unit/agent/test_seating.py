@@ -17,9 +17,11 @@ from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import services
 from instaslice.agent.seating import NodeGpu, Seating
+from instaslice.agent.seats import Hold
 from instaslice.agent.wiring import Emulated
 from instaslice.api.instaslice import PreparedSlice, SliceState, State
 from instaslice.drivers.lanes import Lanes
+from instaslice.errors import InstasliceError
 
 WELL = [NodeGpu("GPU-0", A100, "")]
 
@@ -47,13 +49,16 @@ async def serve(kubelet):
     """Starts an agent's side and, called again, kills it and starts it anew."""
     tasks = []
 
-    async def start(*allocations, gpus=WELL, listened=lambda: None):
+    async def start(*allocations, gpus=WELL, listened=lambda: None, before=None):
         for task in tasks:
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
         seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
-        settle(seating, *allocations, gpus=gpus)
+        if before is None:
+            settle(seating, *allocations, gpus=gpus)
+        else:
+            before(seating)
         tasks.append(asyncio.create_task(seating.run(lambda _note: None, listened)))
         await until(lambda: len(kubelet.registered) == 8)
         return seating
@@ -65,7 +70,11 @@ async def serve(kubelet):
 
 
 def settle(seating, *allocations, gpus=WELL):
-    made = [
+    seating.settle(allocations, made(*allocations), gpus)
+
+
+def made(*allocations):
+    return [
         PreparedSlice(
             id=told.id,
             gpu=told.gpu,
@@ -79,7 +88,6 @@ def settle(seating, *allocations, gpus=WELL):
         )
         for told in allocations
     ]
-    seating.settle(allocations, made, gpus)
 
 
 def given(kubelet):
@@ -122,6 +130,36 @@ async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holde
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
 
 
+async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_the_kubelet_says_so(kubelet, serve):
+    """The object of the node was deleted, say: the controller gives the slice back to this pod and to no other."""
+    told = []
+    seating = await serve(A, B, listened=lambda: told.append(1))
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
+    settle(seating)
+    assert [seating.holder(foreign(each)) for each in (A, B)] == ["uid-a", ""]
+    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+    assert unasked.holder(foreign(A)) == "", "the book alone does not say whether the pod still runs"
+    seating = await serve(listened=lambda: told.append(1))
+    await until(lambda: seating.holder(foreign(A)) == "uid-a")
+    assert told, "its status has to say so"
+    kubelet.held.clear()
+    settle(seating, B)
+    await until(lambda: seating.holder(foreign(A)) == "")
+
+
+def foreign(told):
+    """The slice of a promise, as it is reported when the promise is gone."""
+    return PreparedSlice(
+        id=f"MIG-{told.start}",
+        gpu=told.gpu,
+        profile=told.profile,
+        start=told.start,
+        size=told.size,
+        state=SliceState.FOREIGN,
+    )
+
+
 async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
     news, streams = [], []
     seating = await serve(A, listened=lambda: news.append(seating.heard))
@@ -157,6 +195,46 @@ async def test_an_agent_that_was_killed_finds_everybody_where_they_were(kubelet,
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
     await kubelet.admit("a", "1g.5gb-4")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-4": "MIG-0"})
+
+
+async def test_a_container_can_be_started_again_while_no_allocation_names_its_slice(kubelet, serve):
+    seating = await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await kubelet.admit("b", "1g.5gb-1")
+    both = {"1g.5gb-0": "MIG-0", "1g.5gb-1": "MIG-1"}
+    await until(lambda: given(kubelet) == both)
+    unnamed = [msgspec.structs.replace(each, id=each.mig_uuid, state=SliceState.FOREIGN) for each in made(A, B)]
+    seating.settle((), unnamed, WELL)
+    assert given(kubelet) == both, "the object of the node was lost"
+    seating = await serve(before=lambda fresh: fresh.settle((), unnamed, WELL))
+    assert given(kubelet) == both, "and the agent was killed"
+    unread = [NodeGpu("GPU-0", A100, "", read=False)]
+    seating.settle((), (), unread)
+    assert given(kubelet) == both, "and nobody knows yet what is on the GPU"
+    seating.settle([msgspec.structs.replace(B, state=State.DELETING)], (), unread)
+    assert given(kubelet) == {"1g.5gb-0": "MIG-0"}, "but one is taken back"
+    seating.settle((), unnamed[:1], WELL)
+    assert given(kubelet) == {"1g.5gb-0": "MIG-0"}
+    again = msgspec.structs.replace(A, id="again")
+    seating.settle([again], made(again), WELL)
+    seating.settle([msgspec.structs.replace(again, state=State.DELETING)], made(again), WELL)
+    assert given(kubelet) == {}, "the other was promised again, and is taken back"
+
+
+async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promised(kubelet, serve):
+    seating = await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet))
+    mine, other = (seating._made[Hold.of(each)][1] for each in (A, B))
+    settle(seating)
+    for _ in range(2):
+        assert await seating.holders([mine, other]) == {mine: "container main of pod team/a"}
+        seating = await serve()  # an agent that was started again finds it in its book
+    kubelet.held.clear()
+    assert await seating.holders([mine, other]) == {}
+    await kubelet.stop()
+    with pytest.raises(InstasliceError, match=r"no kubelet answers at .*/pod-resources/kubelet\.sock"):
+        await seating.holders([mine])
 
 
 async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet, serve):

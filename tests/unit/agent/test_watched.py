@@ -6,6 +6,7 @@ import time
 from functools import partial
 
 import pytest
+from deadlines import HandTimers
 from fake_nvml import FakeNvml, a100, h200
 from watching import running
 
@@ -18,10 +19,11 @@ from instaslice.drivers.nvml import NvmlDriver
 DEADLINE = 1.0
 
 
-class Clock:
-    """Its sleeps end when the test says so."""
+class Clock(HandTimers):
+    """Its sleeps end, and what falls due falls due, when the test says so."""
 
     def __init__(self):
+        super().__init__()
         self.woken = asyncio.Event()
 
     async def sleep(self, seconds):
@@ -29,9 +31,32 @@ class Clock:
         self.woken.clear()
 
 
-async def found(nvml, clock=None, **more):
+async def found(nvml, clock=None, hangs=None, **more):
+    """`hangs` is the call that will not come back: its deadline passes, and no other."""
     nvml.pause = lambda seconds: time.sleep(min(seconds, 0.02))
-    return await WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock or Clock())
+    clock = clock or Clock()
+    finding = asyncio.create_task(WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock))
+    if hangs:
+        await passes(hangs, clock)
+    return await finding
+
+
+async def passes(hangs, clock):
+    """The deadline of a call that hangs. All others that have begun by then come back first."""
+    assert await asyncio.to_thread(hangs.begun.wait, 30)
+    await clock.expire(1)
+
+
+class Hang(threading.Event):
+    """A call waits until it is set."""
+
+    def __init__(self):
+        super().__init__()
+        self.begun = threading.Event()
+
+    def wait(self, timeout=None):
+        self.begun.set()
+        return super().wait(timeout)
 
 
 def ills(driver):
@@ -50,7 +75,7 @@ def hang(cards):
     hanging = []
 
     def begin(card, call):
-        card.hangs[call] = threading.Event()
+        card.hangs[call] = Hang()
         hanging.append(card.hangs[call])
         return card.hangs[call]
 
@@ -73,8 +98,7 @@ def hang(cards):
     ],
 )
 async def test_a_gpu_that_hangs_at_the_start_is_named_and_the_others_are_found(cards, hang, call, uuid):
-    hang(cards[1], call)
-    driver = await found(FakeNvml(*cards))
+    driver = await found(FakeNvml(*cards), hangs=hang(cards[1], call))
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-three"]
     (silent,) = driver.silent()
     assert (silent.index, silent.uuid, silent.ill.kind) == (1, uuid, Ailment.HUNG)
@@ -84,7 +108,7 @@ async def test_a_gpu_that_hangs_at_the_start_is_named_and_the_others_are_found(c
 
 async def test_a_gpu_that_hung_at_the_start_joins_when_it_answers(cards, hang):
     answer, clock = hang(cards[1], "nvmlDeviceGetMigMode"), Clock()
-    driver = await found(FakeNvml(*cards), clock)
+    driver = await found(FakeNvml(*cards), clock, answer)
     made = driver.create("GPU-one", "1g.18gb", 0)
     async with running(driver) as news:
         cards[1].hangs.clear()
@@ -122,10 +146,10 @@ async def test_a_gpu_that_is_not_given_to_us_is_not_even_asked(cards, hang):
 
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount"])
 async def test_a_driver_that_hangs_as_a_whole_ends_the_agent_with_the_remedy(cards, call):
-    nvml, answer = FakeNvml(*cards), threading.Event()
+    nvml, answer = FakeNvml(*cards), Hang()
     nvml.before = lambda name: answer.wait() if name == call else None
     with pytest.raises(Stuck, match=r"NVIDIA's driver has not answered for 1 s; .* reboot the node"):
-        await found(nvml)
+        await found(nvml, hangs=answer)
     answer.set()
 
 
@@ -135,10 +159,10 @@ async def test_without_a_driver_the_remedy_is_told():
 
 
 async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, hang):
-    hang(cards[1], "nvmlDeviceGetMigMode")
+    hung = hang(cards[1], "nvmlDeviceGetMigMode")
     cards[2].mig = cards[2].pending = False
     said = []
-    Hardware(await found(FakeNvml(*cards))).machine(None, lambda *words: said.append(words), lambda: None)
+    Hardware(await found(FakeNvml(*cards), hangs=hung)).machine(None, lambda *words: said.append(words), lambda: None)
     assert [(why, "MIG mode is off" in note or "GPU 1: a look at it" in note) for why, _, note in said] == [
         ("GpuLeftAlone", True),
         ("GpuHung", True),
@@ -168,9 +192,11 @@ async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"])
 async def test_only_the_gpu_that_hangs_is_ill_and_it_is_well_when_it_answers(cards, hang, monkeypatch, call):
     monkeypatch.setattr(watched, "WATCH_SECONDS", 0.1)
-    driver = await found(FakeNvml(*cards))
+    clock = Clock()
+    driver = await found(FakeNvml(*cards), clock)
     async with running(driver) as news:
         answer = hang(cards[1], call)
+        await passes(answer, clock)
         await news.wait()
         assert ills(driver) == {"GPU-two": Ailment.HUNG}
         assert "nvidia-smi --gpu-reset -i GPU-two" in driver.watch_health("GPU-two", None, 0).words

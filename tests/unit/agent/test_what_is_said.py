@@ -71,6 +71,15 @@ def test_nobody_waits_to_hear_which_spec_was_seen_or_that_an_entry_is_gone():
     assert not report.awaited(made, made)
 
 
+def test_somebody_may_wait_for_the_slot_of_a_slice_that_nobody_asked_for():
+    bench = Bench(grace=60)
+    bench.driver.create(bench.gpus[0], "2g.10gb", 2)
+    bench.work()
+    before = bench.written
+    assert before.slices[0].state is SliceState.FOREIGN
+    assert report.awaited(before, msgspec.structs.replace(before, slices=()))
+
+
 def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
     bench = Bench()
     bench.write(bench.wants("a-0"))
@@ -81,18 +90,15 @@ def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
         assert report.under_way(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
 
 
-def test_a_slice_is_said_to_be_made_once_the_kubelet_listens_unless_it_was_said_before():
+def test_who_holds_a_slice_is_said_of_those_that_no_allocation_names_alone():
     bench = Bench()
-    bench.write(bench.wants("a-0"))
-    bench.work()
-    before = bench.written
     bench.write(bench.wants("a-0"), bench.wants("b-0", "1g.5gb", 1))
     bench.work()
-    held = report.not_yet(before, bench.written)
-    assert {each.id: (each.state, each.mig_uuid is None) for each in held.slices} == {
-        "a-0": (SliceState.CREATED, False),
-        "b-0": (SliceState.CREATING, True),
-    }
+    mine, other = bench.written.slices
+    other = msgspec.structs.replace(other, id="MIG-1", state=SliceState.FOREIGN)
+    status = msgspec.structs.replace(bench.written, slices=(mine, other))
+    said = report.with_holders(status, lambda each: f"holder of {each.id}")
+    assert [each.holder for each in said.slices] == [None, "holder of MIG-1"]
 
 
 def test_a_status_is_the_same_when_it_comes_back():

@@ -3,6 +3,8 @@
 import pytest
 from agent_bench import Bench
 
+from instaslice.drivers import Ill
+
 
 def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
     bench = Bench()
@@ -85,8 +87,21 @@ def test_a_gpu_that_is_well_again_is_tried_at_once():
     bench.work()
     bench.driver.faults.fail(bench.gpus[0], "Xid 79")
     bench.write(bench.wants("a-0", state="deleting"))
-    for _ in range(10):
-        bench.clock.seconds += 30
-        assert bench.work() == {"a-0": "deleting"}
+    assert bench.work() == {"a-0": "deleting"}
+    assert bench.agent.again() > 0, "the next try is still to come"
     bench.driver.faults.heal(bench.gpus[0])
     assert bench.work() == {"a-0": "deleted"}
+
+
+def test_what_a_reset_took_from_a_gpu_is_missed_when_it_is_well_again():
+    bench = Bench()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.write(bench.wants("a-0", state="ungated"))
+    ills = [Ill("Xid 48")]
+    bench.driver.watch_health = lambda *_: ills[0]
+    bench.work()
+    bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
+    ills[0] = None
+    assert bench.work() == {"a-0": "failed"}
+    assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"

@@ -6,8 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from world import World, why
 
+from instaslice.api import names
 from instaslice.api.instaslice import State
-from instaslice.kube.core import Container, Resources
+from instaslice.kube.core import (
+    Affinity,
+    Container,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    Requirement,
+    Resources,
+)
 
 
 def test_a_pod_gets_its_slice_and_gives_it_back(world):
@@ -44,6 +53,33 @@ def test_two_containers_with_different_profiles_share_a_node(world):
     world.settle()
     assert world.running() == [uid]
     assert [(a.container, a.profile) for a in world.spec("a").allocations] == [("c0", "3g.20gb"), ("c1", "2g.10gb")]
+
+
+@pytest.mark.parametrize("annotated", [True, pytest.param(False, id="let go by an older version, which wrote no node")])
+def test_a_pod_whose_affinity_names_two_nodes_keeps_the_slices_on_the_one_that_it_was_sent_to(world, annotated):
+    """The pin stands in both terms, beside the name that was there."""
+    world.add_node("b")
+    world.cordon("a")
+    uid = world.add_pod("1g.5gb", affinity=names_nodes(["a"], ["b"]))
+    world.settle(but="bind")
+    world.change_pod(uid, affinity=names_nodes(["a", "b"], ["b", "b"]))
+    if not annotated:
+        meta = world.pods[uid].metadata
+        notes = {name: value for name, value in meta.annotations.items() if name != names.NODE}
+        meta = msgspec.structs.replace(meta, annotations=notes)
+        world._set(msgspec.structs.replace(world.pods[uid], metadata=meta))
+    world.settle()
+    assert (world.running(), world.on(uid)) == ([uid], "b")
+    assert [each.state for each in world.spec("b").allocations] == [State.UNGATED]
+
+
+def names_nodes(*terms):
+    """A required affinity of terms that each name these nodes, one after the other."""
+    written = [
+        NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[name]) for name in term])
+        for term in terms
+    ]
+    return Affinity(node_affinity=NodeAffinity(required=NodeSelector(node_selector_terms=written)))
 
 
 def test_a_pod_that_a_late_write_let_go_to_another_node_gives_back_what_it_was_promised(world):

@@ -250,3 +250,45 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
     (a,) = world.spec("a").allocations
     assert (a.pod.uid, a.state, a.start, a.cpu) == (uid, State.UNGATED, made.start, 100)
     assert a.id != made.id
+
+
+def test_a_machine_that_was_registered_under_a_new_name_takes_pods_when_its_old_node_goes(world):
+    """Its GPUs are the same, and the old object still claims them."""
+    running = world.add_pod("1g.5gb")
+    world.settle()
+    world.add_node("new")
+    same = msgspec.structs.replace(world.instaslices["new"].status, gpus=world.instaslices["a"].status.gpus)
+    world.change_instaslice(msgspec.structs.replace(world.instaslices["new"], status=same))
+    waiting = world.add_pod("7g.40gb")
+    world.settle()
+    assert world.running() == [running]
+    world.end_pod(running)
+    world.mute = {"a"}  # nobody is there any more who would destroy the slice
+    world.settle()
+    assert not world.on(waiting)
+    world.hardware.clear()
+    world.remove_node("a")
+    world.settle()
+    assert (world.on(waiting), waiting in world.running()) == ("new", True)
+    world.remove_instaslice("a")
+    world.settle()
+    assert world.on(waiting) == "new"
+
+
+def test_a_pod_that_waits_again_is_promised_nothing_twice_when_its_object_comes_back(world):
+    """The object of its node was deleted and restored, with what was promised there."""
+    world.mute = {"a"}
+    uid = world.add_pod("1g.5gb")
+    world.settle()
+    thing = world.instaslices["a"]
+    world.remove_instaslice("a")
+    assert uid in world.dispatcher.line
+    world.change_instaslice(thing)
+    world.mute = set()
+    world.settle()
+    assert world.running() == [uid]
+    assert len(world.spec("a").allocations) == 1
+    world.delete_pod(uid)
+    world.settle()
+    assert not world.spec("a").allocations
+    assert not world.hardware["a/0"]

@@ -6,11 +6,13 @@ import pytest
 
 from instaslice.api import names
 from instaslice.controller.controller import Controller, Settings
+from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
+from instaslice.controller.words import words
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import Pod, PodSpec
 from instaslice.kube.core import SchedulingGate as Gate
-from instaslice.kube.errors import Conflict, Forbidden, Invalid, NotFound, Unreachable
+from instaslice.kube.errors import Conflict, Forbidden, NotFound, Unreachable, from_answer
 from instaslice.kube.meta import ObjectMeta
 from instaslice.placement import NodeName, policies
 
@@ -70,15 +72,23 @@ class Refusing(Server):
         return self._pod
 
 
-@pytest.mark.parametrize("error", [Invalid("422: only additions"), Forbidden("403: not on Fridays")])
+REFUSALS = [
+    pytest.param(from_answer("patch pods team/train", code, b"not on Fridays"), id=str(code))
+    for code in (400, 401, 403, 404, 413, 418, 422)
+]
+
+
+@pytest.mark.parametrize("error", REFUSALS)
 async def test_a_pod_whose_gate_the_server_keeps_ends_in_time_and_says_why(error):
     pod = Pod(ObjectMeta(namespace="team", name="train", uid="1"), PodSpec(scheduling_gates=[Gate(name=names.GATE)]))
     server = Refusing(error, pod)
     controller = _controller(server)
-    controller.dispatcher.pods["1"] = pod
-    promise = controller.dispatcher.ledger.promises["1"] = Promise("1", NodeName("a"), SystemClock().monotonic())
+    promise = _promised(controller, pod)
     with pytest.raises(type(error)):
         await controller._ungate("1")
+    said = words(controller.dispatcher, "1")
+    assert (said.kind, said.warning) == ("UngateRefused", True)
+    assert "not on Fridays" in said.message
     await controller._fail("1")
     assert server.written == []
     promise.since -= 301
@@ -86,6 +96,26 @@ async def test_a_pod_whose_gate_the_server_keeps_ends_in_time_and_says_why(error
     assert error.message in controller._why_failed["1"]
     await controller._fail("1")
     assert server.written == ["Failed"]
+
+
+@pytest.mark.parametrize("code", [409, 429, 500, 503])
+async def test_a_server_that_is_busy_or_in_trouble_is_no_reason_to_fail_a_pod(code):
+    error = from_answer("patch pods team/train", code, b"later")
+    pod = Pod(ObjectMeta(namespace="team", name="train", uid="1"), PodSpec(scheduling_gates=[Gate(name=names.GATE)]))
+    controller = _controller(Refusing(error, pod))
+    _promised(controller, pod).since -= 301
+    with pytest.raises(type(error)):
+        await controller._ungate("1")
+    assert not controller._why_failed
+
+
+def _promised(controller, pod):
+    """Its slice is there."""
+    node = NodeName("a")
+    controller.dispatcher.pods["1"] = pod
+    controller.dispatcher.ledger.books[node] = Book(node)
+    promise = controller.dispatcher.ledger.promises["1"] = Promise("1", node, SystemClock().monotonic())
+    return promise
 
 
 def _controller(server):

@@ -35,6 +35,7 @@ async def test_no_node_is_asked_for_where_a_pod_waits_for_its_claim(monkeypatch)
     )
     told = []
     monkeypatch.setattr(made._hints, "set", lambda waiting, memory: told.append(set(waiting)))
+    made.dispatcher.node_changed(None, node())
     made._node_shape(None, node())
     made.dispatcher.resume()
     waiting, held = pod("w", "1g.5gb", gates=[GATE]), pod("held", "1g.5gb", gates=[GATE])

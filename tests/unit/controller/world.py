@@ -131,6 +131,11 @@ class World:
         spec = msgspec.structs.replace(self.nodes[name].spec, unschedulable=cordoned)
         self.change_node(msgspec.structs.replace(self.nodes[name], spec=spec))
 
+    def label(self, name, **labels):
+        meta = self.nodes[name].metadata
+        meta = msgspec.structs.replace(meta, labels={**meta.labels, **labels})
+        self.change_node(msgspec.structs.replace(self.nodes[name], metadata=meta))
+
     def remove_node(self, name):
         self.dispatcher.node_changed(self.nodes.pop(name), None)
 
@@ -142,7 +147,7 @@ class World:
     def remove_instaslice(self, name):
         self.dispatcher.instaslice_changed(self.instaslices.pop(name), None)
 
-    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), labels=None, owner="", **spec):
+    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), namespace="team", labels=None, owner="", **spec):
         """A pod with one container a profile, as the webhook leaves it; `owner` is the kind and name of a controller,
         "ReplicaSet/web"."""
         number = next(self.numbers)
@@ -156,7 +161,7 @@ class World:
             for i, profile in enumerate(profiles)
         ]
         meta = ObjectMeta(
-            namespace="team",
+            namespace=namespace,
             name=f"pod-{number}",
             uid=f"uid-{number}",
             creation_timestamp=datetime.fromtimestamp(number, UTC),
@@ -195,6 +200,12 @@ class World:
     def change_pod(self, uid, **spec):
         pod = self.pods[uid]
         self._set(msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, **spec)))
+
+    def resize(self, uid, **requests):
+        """In place, the first container."""
+        first, *others = self.pods[uid].spec.containers
+        resources = msgspec.structs.replace(first.resources, requests={**first.resources.requests, **requests})
+        self.change_pod(uid, containers=[msgspec.structs.replace(first, resources=resources), *others])
 
     # What the other processes do ------------------------------------------------------------------------------------
 
@@ -244,7 +255,7 @@ class World:
     def let_go(self, uid, node, *uuids):
         """The gate goes, as a patch of the controller says it."""
         pod = self.pods[uid]
-        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids)}
+        annotations = {**pod.metadata.annotations, names.MIG_UUIDS: ",".join(uuids), names.NODE: node}
         meta = msgspec.structs.replace(pod.metadata, annotations=annotations)
         self.pinned[uid] = node
         term = NodeSelectorTerm(match_fields=[Requirement(key="metadata.name", operator="In", values=[node])])
@@ -314,6 +325,7 @@ class World:
     # What always holds ----------------------------------------------------------------------------------------------
 
     def check(self):
+        assert not self.dispatcher.quarantine.failures, "something could not be handled: see the log"
         for name, thing in self.instaslices.items():
             models_of = {model.name: model.model() for model in thing.status.models}
             for gpu in thing.status.gpus:

@@ -4,6 +4,7 @@ import asyncio
 import threading
 
 import pytest
+from deadlines import HandTimers
 
 from instaslice.drivers import Hung, SlotTaken
 from instaslice.drivers import lanes as lanes_
@@ -67,13 +68,24 @@ async def test_calls_for_two_gpus_run_side_by_side():
 async def test_a_hung_gpu_is_told_and_holds_up_itself_alone_and_what_never_began_never_does():
     driver = EmulatedDriver("gpu-0", [A100, A100])
     sick, well = (gpu.uuid for gpu in driver.discover())
-    lanes = Lanes(deadline=1)
+    timers = HandTimers()
+    lanes, begun = Lanes(1, timers.call_later), threading.Event()
+
+    def hang():
+        begun.set()
+        return driver.create(sick, "1g.5gb", 0)
+
     driver.faults.hang(sick)
-    with pytest.raises(Hung, match=r"create 1g at 0 has not come back after 1 s; look for Xid in dmesg"):
-        await lanes.call(sick, "create 1g at 0", lambda: driver.create(sick, "1g.5gb", 0))
-    with pytest.raises(Hung, match="behind another call that hangs"):
-        await lanes.call(sick, "create 1g at 1", lambda: driver.create(sick, "1g.5gb", 1))
+    first = asyncio.create_task(lanes.call(sick, "create 1g at 0", hang))
+    await asyncio.to_thread(begun.wait)
+    second = asyncio.create_task(lanes.call(sick, "create 1g at 1", lambda: driver.create(sick, "1g.5gb", 1)))
     assert await lanes.call(well, "list", lambda: driver.slices(well)) == ()
+    assert not (first.done() or second.done())
+    await timers.expire(2)
+    with pytest.raises(Hung, match=r"create 1g at 0 has not come back after 1 s; look for Xid in dmesg"):
+        await first
+    with pytest.raises(Hung, match="behind another call that hangs"):
+        await second
 
     driver.faults.heal(sick)
     (late,) = await lanes.call(sick, "list", lambda: driver.slices(sick))

@@ -34,10 +34,33 @@ class FakeClock:
         """Move on, making the calls that fall due, each at its own time."""
         end = self._now + seconds
         while self._calls and self._calls[0][0] <= end:
-            self._now, _, timer = heapq.heappop(self._calls)
+            due, _, timer = heapq.heappop(self._calls)
+            self._now = max(self._now, due)
             if not timer.cancelled:
                 timer.call()
         self._now = end
+
+    def skip(self, seconds):
+        """Move on as a process does that was stopped: what fell due meanwhile comes late, with the next `advance`."""
+        self._now += seconds
+
+    @property
+    def waiting(self):
+        """Calls that are still to be made."""
+        return sum(not timer.cancelled for _, _, timer in self._calls)
+
+
+class JumpingClock(FakeClock):
+    """Whoever sleeps wakes at once, so much later."""
+
+    def __init__(self):
+        super().__init__()
+        self.slept = []
+
+    async def sleep(self, seconds):
+        if seconds > 0:
+            self.slept.append(seconds)
+            self.advance(seconds)
 
 
 class _Timer:

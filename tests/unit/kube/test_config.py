@@ -1,6 +1,8 @@
 """Kubeconfigs that cannot be used are one line with the file and a remedy; tokens are read anew."""
 
 import base64
+import pathlib
+import shutil
 import ssl
 import stat
 import sys
@@ -103,8 +105,7 @@ async def test_server_token_and_prefix_are_read(tmp_path, clock):
     file.write_text(but())
     found = await config.load(file, clock=clock)
     assert found.server == "https://example.test:6443/prefix"
-    assert found.ssl is not None
-    assert found.ssl.verify_mode == ssl.CERT_REQUIRED
+    assert found.tls().verify_mode == ssl.CERT_REQUIRED
     assert await found.authorization() == "Bearer secret"
 
 
@@ -118,8 +119,7 @@ async def test_skipping_verification_proxy_and_server_name_are_honoured(tmp_path
     file = tmp_path / "kubeconfig"
     file.write_text(but(clusters=[{"name": "c", "cluster": cluster}]))
     found = await config.load(file, clock=clock)
-    assert found.ssl is not None
-    assert found.ssl.verify_mode == ssl.CERT_NONE
+    assert found.tls().verify_mode == ssl.CERT_NONE
     assert (found.proxy, found.server_name) == ("http://proxy.test:3128", "inside.test")
 
 
@@ -196,7 +196,61 @@ async def test_certificates_inside_a_kubeconfig_are_not_left_in_files(tmp_path, 
     file.write_text(but(clusters=[{"name": "c", "cluster": authority}], users=[{"name": "u", "user": user}]))
     found = await config.load(file, clock=clock)
     assert not list(scratch.iterdir())
-    assert [each["subject"] for each in found.ssl.get_ca_certs()] == [((("commonName", "instaslice-local"),),)]
+    assert [each["subject"] for each in found.tls().get_ca_certs()] == [((("commonName", "instaslice-local"),),)]
+
+
+@pytest.fixture(params=["kubeconfig", "service account"])
+async def with_authority_file(request, tmp_path, token_file, pair, clock):
+    """A configuration whose authority stands in `ca.crt`."""
+    shutil.copy(tmp_path / "pki" / "ca.crt", tmp_path / "ca.crt")
+    if request.param == "kubeconfig":
+        file = tmp_path / "kubeconfig"
+        files = {"client-certificate": str(pair.certificate), "client-key": str(pair.key)}
+        cluster = {"server": "https://x.test", "certificate-authority": "ca.crt"}
+        file.write_text(but(clusters=[{"name": "c", "cluster": cluster}], users=[{"name": "u", "user": files}]))
+        return await config.load(file, clock=clock)
+    return await config.load(clock=clock, env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
+
+
+def serial(context):
+    """Of the one authority that is trusted."""
+    (authority,) = context.get_ca_certs()
+    return authority["serialNumber"]
+
+
+async def test_an_authority_that_was_replaced_is_trusted_by_the_next_connection(with_authority_file, tmp_path):
+    first = with_authority_file.tls()
+    assert with_authority_file.tls() is first
+    Authority(tmp_path / "next")
+    (tmp_path / "next" / "ca.crt").rename(tmp_path / "ca.crt")
+    second = with_authority_file.tls()
+    assert serial(second) != serial(first), "and the old one is not"
+    assert with_authority_file.tls() is second
+
+
+@pytest.mark.parametrize("break_it", [pathlib.Path.unlink, lambda file: file.write_text("half of a cert")])
+async def test_an_authority_that_cannot_be_read_just_now_leaves_the_last_one(
+    with_authority_file, tmp_path, caplog, break_it
+):
+    first = with_authority_file.tls()
+    break_it(tmp_path / "ca.crt")
+    assert with_authority_file.tls() is first
+    assert with_authority_file.tls() is first
+    assert len(caplog.records) == 1
+    shutil.copy(Authority(tmp_path / "next").pair.certificate, tmp_path / "ca.crt")
+    assert serial(with_authority_file.tls()) != serial(first)
+
+
+async def test_a_client_certificate_that_was_replaced_is_shown_by_the_next_connection(tmp_path, clock, pair):
+    file = tmp_path / "kubeconfig"
+    file.write_text(with_user(**{"client-certificate": str(pair.certificate), "client-key": str(pair.key)}))
+    found = await config.load(file, clock=clock)
+    first = found.tls()
+    renewed = Authority(tmp_path / "next").issue("client", "somebody")
+    renewed.certificate.rename(pair.certificate)
+    assert found.tls() is first, "it does not fit the key yet"
+    renewed.key.rename(pair.key)
+    assert found.tls() is not first
 
 
 async def test_another_key_than_the_certificates_is_refused(tmp_path, clock, pair):

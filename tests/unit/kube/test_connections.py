@@ -3,58 +3,33 @@
 import asyncio
 import base64
 import contextlib
+import socket
 import ssl
 
 import pytest
+from fake_clock import FakeClock
+from http_server import OK, Server, listening, until
 
-from instaslice.kube import connections
 from instaslice.kube.config import trusting
-from instaslice.kube.connections import BUFFER, Broken, Connections, NotConnected
+from instaslice.kube.connections import BUFFER, CONNECT_SECONDS, KEPT_SECONDS, Broken, Connections, NotConnected
 from instaslice.local.pki import Authority
 
-OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 ASKED = {"Accept": "application/json"}
 
 
-class Server:
-    """Answers each request with the next of `says`, `OK` after the last; a callable takes over the connection."""
-
-    def __init__(self, *says):
-        self.says = list(says)
-        self.heard = []
-        self.connections = 0
-
-    async def talk(self, reader, writer):
-        self.connections += 1
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                lengths = [line.split(b":")[1] for line in head.split(b"\r\n") if line.startswith(b"Content-Length:")]
-                self.heard.append(head + await reader.readexactly(int(lengths[0]) if lengths else 0))
-                words = self.says.pop(0) if self.says else OK
-                if callable(words):
-                    await words(reader, writer)
-                    break
-                writer.write(words)
-                await writer.drain()
-                if b"Connection: close" in words:
-                    break
-        writer.close()
+def to(address, *, clock=None, context=None, **more):
+    """Connections to this address."""
+    return Connections(
+        address, context=lambda: context or ssl.create_default_context(), clock=clock or FakeClock(), **more
+    )
 
 
 @contextlib.asynccontextmanager
-async def listening(server, context=None):
-    """Its port."""
-    async with await asyncio.start_server(server.talk, "127.0.0.1", 0, ssl=context) as opened:
-        yield opened.sockets[0].getsockname()[1]
-
-
-@contextlib.asynccontextmanager
-async def serving(*says):
+async def serving(*says, clock=None):
     """A server that says these, and connections to it."""
     server = Server(*says)
     async with listening(server) as port:
-        made = Connections(f"http://127.0.0.1:{port}", context=None)
+        made = to(f"http://127.0.0.1:{port}", clock=clock)
         try:
             yield server, made
         finally:
@@ -86,13 +61,30 @@ async def test_as_many_connections_as_requests_at_once_and_no_more():
         assert server.connections == 3
 
 
-async def test_one_that_was_idle_for_long_is_not_trusted(monkeypatch):
-    async with serving() as (server, made):
-        monkeypatch.setattr(connections, "KEPT_SECONDS", 0.01)
+async def test_one_that_was_idle_for_long_is_closed_though_nothing_more_is_sent(clock):
+    async with serving(clock=clock) as (server, made):
+        await asyncio.gather(*(ask(made) for _ in range(3)))
+        clock.advance(KEPT_SECONDS - 1)
         await ask(made)
-        await asyncio.sleep(0.03)
+        clock.advance(1)
+        await until(lambda: server.open == 1)
+        clock.advance(KEPT_SECONDS - 1)
+        await until(lambda: server.open == 0)
+
+
+async def test_one_that_was_idle_for_long_is_not_trusted_though_its_timer_is_late(clock):
+    """The process was stopped for a while, say."""
+    async with serving(clock=clock) as (server, made):
+        await ask(made)
+        clock.skip(KEPT_SECONDS)
         assert await ask(made) == (200, b"ok")
         assert server.connections == 2
+
+
+async def test_closing_leaves_no_timer(clock):
+    async with serving(clock=clock) as (_, made):
+        await ask(made)
+    assert clock.waiting == 0
 
 
 async def test_one_that_the_server_ended_while_idle_is_not_used():
@@ -101,7 +93,7 @@ async def test_one_that_the_server_ended_while_idle_is_not_used():
 
     async with serving(answer_and_go) as (server, made):
         await ask(made)
-        await asyncio.sleep(0.05)
+        await until(lambda: not made._idle[0].usable)
         assert await ask(made) == (200, b"ok")
         assert server.connections == 2
 
@@ -187,15 +179,19 @@ async def test_a_request_as_it_is_sent():
 
 
 async def test_who_gives_up_waiting_leaves_no_answer_to_the_next():
+    given_up = asyncio.Event()
+
     async def late(reader, writer):
-        await asyncio.sleep(0.1)
+        await given_up.wait()
         writer.write(OK.replace(b"ok", b"no"))
         await reader.read()
 
     async with serving(late) as (server, made):
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.02):
-                await ask(made)
+        asking = asyncio.create_task(ask(made))
+        await until(lambda: server.heard)
+        asking.cancel()
+        await asyncio.wait([asking])
+        given_up.set()
         assert await ask(made) == (200, b"ok")
         assert server.connections == 2
 
@@ -216,7 +212,9 @@ async def test_a_stream_is_read_as_it_comes_and_no_faster_than_it_is_taken():
         answer = await made.send("GET", "/x", headers=ASKED, silent_after=5.0)
         await answer.head()
         assert answer.status == 200
-        await asyncio.sleep(0.2)
+        await until(lambda: answer._paused)
+        for _ in range(1000):
+            await asyncio.sleep(0)
         assert sent < total / 2  # the rest is in nobody's memory but the server's
         taken = 0
         while chunk := await answer.read():
@@ -225,36 +223,66 @@ async def test_a_stream_is_read_as_it_comes_and_no_faster_than_it_is_taken():
         made.done(answer)
 
 
-async def test_a_stream_that_falls_silent_is_given_up_but_not_one_that_is_slow():
-    async def fall_silent(reader, writer):
+class Stream:
+    """Says one chunk each time it is told to."""
+
+    def __init__(self):
+        self._more = asyncio.Semaphore(0)
+
+    async def __call__(self, _reader, writer):
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        for _ in range(5):
+        while await self._more.acquire():
             writer.write(b"1\r\nx\r\n")
-            await asyncio.sleep(0.4)
-        await reader.read()
 
-    async with serving(fall_silent) as (_, made):
-        answer = await made.send("GET", "/x", headers=ASKED, silent_after=1.5)
-        for _ in range(5):
-            assert await answer.read() == b"x"
-        with pytest.raises(TimeoutError, match="nothing came for"):
-            await answer.read()
-        made.done(answer)
+    def say(self):
+        self._more.release()
 
 
-async def test_a_reader_that_takes_its_time_is_no_silent_server():
-    async with serving() as (_, made):
-        answer = await made.send("GET", "/x", headers=ASKED, silent_after=0.5)
+@contextlib.asynccontextmanager
+async def streaming(clock, silent_after):
+    """A stream and the answer that it comes in."""
+    stream = Stream()
+    async with serving(stream, clock=clock) as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED, silent_after=silent_after)
         await answer.head()
-        await asyncio.sleep(1.2)
-        assert await answer.read() == b"ok"
-        assert await answer.read() == b""
+        yield stream, answer
         made.done(answer)
+        assert clock.waiting == 0
 
 
-async def test_a_server_that_is_not_there():
+async def test_a_stream_that_falls_silent_is_given_up_but_not_one_that_is_slow(clock):
+    async with streaming(clock, silent_after=10) as (stream, answer):
+        for _ in range(5):
+            clock.advance(9)
+            stream.say()
+            assert await answer.read() == b"x"
+        clock.advance(10)
+        with pytest.raises(TimeoutError, match="nothing came for 10 s"):
+            await answer.read()
+
+
+async def test_a_reader_that_takes_its_time_is_no_silent_server(clock):
+    async with streaming(clock, silent_after=10) as (stream, answer):
+        stream.say()
+        await until(lambda: answer._chunks)
+        clock.advance(60)
+        assert await answer.read() == b"x"
+        clock.advance(9)  # what came meanwhile was perhaps not read, as nobody took it: the silence begins here
+        stream.say()
+        assert await answer.read() == b"x"
+
+
+@pytest.fixture
+def nobody():
+    """An address on which nobody listens, and which nobody else can take meanwhile."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+async def test_a_server_that_is_not_there(nobody):
     with pytest.raises(NotConnected, match=r"refused|failed"):
-        await Connections("http://127.0.0.1:1", context=None).send("GET", "/", headers={})
+        await to(f"http://{nobody}").send("GET", "/", headers={})
 
 
 @pytest.mark.parametrize(
@@ -262,17 +290,19 @@ async def test_a_server_that_is_not_there():
 )
 def test_an_address_that_is_none(address):
     with pytest.raises(ValueError):
-        Connections(address, context=None)
+        to(address)
     with pytest.raises(ValueError):
-        Connections("http://good", context=None, proxy=address)
+        to("http://good", proxy=address)
 
 
-async def test_a_server_that_never_completes_the_handshake(monkeypatch):
-    monkeypatch.setattr(connections, "CONNECT_SECONDS", 0.1)
-    async with listening(Server()) as port:
-        made = Connections(f"https://127.0.0.1:{port}", context=ssl.create_default_context())
-        with pytest.raises(NotConnected, match="no connection within"):
-            await made.send("GET", "/", headers={})
+async def test_a_server_that_never_completes_the_handshake(clock):
+    server = Server()
+    async with listening(server) as port:
+        sending = asyncio.create_task(to(f"https://127.0.0.1:{port}", clock=clock).send("GET", "/", headers={}))
+        await until(lambda: server.open)
+        clock.advance(CONNECT_SECONDS)
+        with pytest.raises(NotConnected, match="no connection within 10 s"):
+            await sending
 
 
 class Proxy:
@@ -322,9 +352,7 @@ def certificate(authority):
 async def test_through_a_proxy_to_a_server_that_speaks_tls(trust, certificate):
     proxy, server = Proxy(), Server()
     async with listening(server, certificate) as port, listening(proxy) as through:
-        made = Connections(
-            f"https://127.0.0.1:{port}/base", context=trust, proxy=f"http://ann:p%40ss@127.0.0.1:{through}"
-        )
+        made = to(f"https://127.0.0.1:{port}/base", context=trust, proxy=f"http://ann:p%40ss@127.0.0.1:{through}")
         for _ in range(2):
             assert await ask(made) == (200, b"ok")
         await made.close()
@@ -337,7 +365,7 @@ async def test_through_a_proxy_to_a_server_that_speaks_tls(trust, certificate):
 
 async def test_a_proxy_that_refuses(trust):
     async with listening(Proxy(b"403 Forbidden")) as through:
-        made = Connections("https://127.0.0.1:9", context=trust, proxy=f"http://127.0.0.1:{through}")
+        made = to("https://127.0.0.1:9", context=trust, proxy=f"http://127.0.0.1:{through}")
         with pytest.raises(NotConnected, match=r"answered 403 when asked for 127\.0\.0\.1:9"):
             await made.send("GET", "/", headers={})
 
@@ -345,7 +373,7 @@ async def test_a_proxy_that_refuses(trust):
 async def test_a_proxy_is_told_the_whole_address_of_a_plain_server():
     proxy = Server()
     async with listening(proxy) as through:
-        made = Connections("http://example.org:8080/base", context=None, proxy=f"http://ann@127.0.0.1:{through}/")
+        made = to("http://example.org:8080/base", proxy=f"http://ann@127.0.0.1:{through}/")
         assert await ask(made) == (200, b"ok")
         await made.close()
     assert proxy.heard[0].startswith(b"GET http://example.org:8080/base/x HTTP/1.1\r\nHost: example.org:8080\r\n")
@@ -354,7 +382,7 @@ async def test_a_proxy_is_told_the_whole_address_of_a_plain_server():
 
 async def test_a_certificate_of_another_authority_is_not_taken_for_a_passing_trouble(certificate):
     async with listening(Server(), certificate) as port:
-        made = Connections(f"https://127.0.0.1:{port}", context=ssl.create_default_context())
+        made = to(f"https://127.0.0.1:{port}")
         with pytest.raises(ssl.SSLCertVerificationError):
             await made.send("GET", "/", headers={})
 
@@ -362,10 +390,22 @@ async def test_a_certificate_of_another_authority_is_not_taken_for_a_passing_tro
 @pytest.mark.parametrize("named", ["kubernetes.default", "elsewhere.example"])
 async def test_the_name_that_the_certificate_must_carry(trust, certificate, named):
     async with listening(Server(), certificate) as port:
-        made = Connections(f"https://127.0.0.1:{port}", context=trust, server_name=named)
+        made = to(f"https://127.0.0.1:{port}", context=trust, server_name=named)
         if named == "kubernetes.default":
             assert await ask(made) == (200, b"ok")
         else:
             with pytest.raises(ssl.SSLCertVerificationError, match="elsewhere"):
                 await made.send("GET", "/", headers={})
+        await made.close()
+
+
+async def test_each_new_connection_asks_whom_to_trust(trust, certificate):
+    """The authority may have been replaced since the last one."""
+    contexts = [ssl.create_default_context(), trust]
+    async with listening(Server(), certificate) as port:
+        made = Connections(f"https://127.0.0.1:{port}", context=lambda: contexts.pop(0), clock=FakeClock())
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await ask(made)
+        for _ in range(2):
+            assert await ask(made) == (200, b"ok")
         await made.close()

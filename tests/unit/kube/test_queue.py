@@ -108,6 +108,39 @@ async def test_a_failed_key_is_tried_again_and_a_defect_ends_the_workers(queue, 
     assert raised.group_contains(ZeroDivisionError)
 
 
+async def test_a_key_that_went_well_is_tried_again_as_soon_as_one_that_never_failed(queue, clock):
+    """Waits of its failures in a row: 5 ms, 10 ms; then it goes well, and it is 5 ms again."""
+    outcomes = iter([InstasliceError("no"), InstasliceError("no"), None, InstasliceError("no"), None])
+    at = []
+
+    async def reconcile(key):
+        at.append(round((clock.monotonic() - began) * 1000))
+        if (outcome := next(outcomes)) is not None:
+            raise outcome
+        queue.add(key) if len(at) == 3 else queue.shut_down()
+
+    began = clock.monotonic()
+    queue.add("a")
+    work = asyncio.create_task(queue.work(reconcile))
+    for _ in range(300):
+        for _ in range(5):
+            await asyncio.sleep(0)
+        clock.advance(0.0001)
+    await work
+    assert at == [0, 5, 15, 15, 20]
+
+
+async def test_a_key_that_fails_and_is_added_meanwhile_is_looked_at_at_once_and_its_retry_comes_too(queue, clock):
+    queue.add("a")
+    key = await queue.get()
+    queue.add("a")
+    queue.retry("a")
+    queue.done(key)
+    assert await drained(queue) == ["a"]
+    clock.advance(1)
+    assert await drained(queue) == ["a"]
+
+
 async def test_a_worker_that_asks_to_look_again_does(queue, clock):
     seen, begun = [], asyncio.Event()
 

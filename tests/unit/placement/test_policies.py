@@ -11,6 +11,7 @@ from fleets import A100, fleet, place, placer, spots
 from instaslice.errors import BadInput
 from instaslice.geometry import models
 from instaslice.placement import Demand, Fleet, GpuId, NodeName, Regime, policies
+from instaslice.placement.portfolio import UNINFORMED
 
 
 @pytest.mark.parametrize(
@@ -156,3 +157,34 @@ def test_the_placer_tells_the_policy_what_was_asked_for():
     door.arrived(Demand(("1g.5gb", "1g.5gb", "3g.20gb")))
     door.policy.learn(door.fleet, Regime.FILL)
     assert door.policy.first(door.fleet, "1g.5gb") is not None
+
+
+def test_a_pod_that_is_placed_while_the_policy_thinks_does_not_cost_what_it_learns():
+    made = fleet(*(f"a{i}" for i in range(8)))
+    quiet, busy = policies.named("adaptive"), policies.named("adaptive")
+    for policy in (quiet, busy):
+        for _ in range(200):
+            policy.arrived("3g.20gb")
+            policy.arrived("4g.20gb")
+    quiet.learn(made, Regime.FILL)
+    adopt = busy.study(made, Regime.FILL).think()
+    busy.first(made, "4g.20gb")
+    busy.arrived("1g.5gb")
+    adopt()
+    kinds = made.pools[0].kinds
+    assert busy.recipe(kinds) == quiet.recipe(kinds) != UNINFORMED
+    assert busy.table(kinds) == quiet.table(kinds)
+    assert [busy.placement(made.pools[0].states, s, "3g.20gb") for s in range(50)] == [
+        quiet.placement(made.pools[0].states, s, "3g.20gb") for s in range(50)
+    ]
+
+
+def test_thinking_reads_nothing_that_changes_meanwhile():
+    made, policy = fleet("a0"), policies.named("adaptive")
+    policy.arrived("3g.20gb")
+    study = policy.study(made)
+    before = dict(study.mix), study.planned
+    policy.arrived("1g.5gb")
+    made.add_gpu("a1", "a", A100)
+    made.add_gpu("h", "a", models.named("H200"))
+    assert (dict(study.mix), study.planned) == before

@@ -47,7 +47,7 @@ def free_by_hand(made, model, profile):
 
 
 @pytest.mark.parametrize("model", models.known(), ids=lambda model: model.name)
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(name=st.sampled_from(policies.names()), steps=STEPS)
 def test_no_overlap_nothing_lost_and_every_refusal_is_right(model, name, steps):
     made = fleet(*GPUS, model=model)
@@ -72,7 +72,7 @@ def test_no_overlap_nothing_lost_and_every_refusal_is_right(model, name, steps):
     assert {node.free for node in made.nodes.values()} == {2 * model.memory_slices}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     model=st.sampled_from(PLACEABLE),
     steps=STEPS,
@@ -113,7 +113,7 @@ def some_way(made, model, wants):
     return False
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(model=st.sampled_from(PLACEABLE), steps=STEPS, wanted=st.integers(0, 99), most=st.integers(1, 2))
 def test_moves_make_room_lose_nothing_and_leave_the_fleet_as_it_was(model, steps, wanted, most):
     made = fleet(*GPUS, model=model)
@@ -135,7 +135,7 @@ def test_moves_make_room_lose_nothing_and_leave_the_fleet_as_it_was(model, steps
         assert kept == sorted([k.profile for held in before.values() for k in held] + [demand.wants[0]])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(model=st.sampled_from(PLACEABLE), steps=STEPS, wanted=st.integers(0, 99), keep=st.randoms(use_true_random=False))
 def test_one_move_is_found_exactly_where_one_is_enough(model, steps, wanted, keep):
     made = fleet("a0", "b0", "b1", model=model)
@@ -175,7 +175,6 @@ def one_is_enough(made, model, old, profile):
         made.take(old)
 
 
-@settings(deadline=None)
 @given(
     sizes=st.lists(st.integers(1, 50), min_size=1, max_size=4),
     steps=st.lists(st.tuples(st.integers(1, 60), st.booleans()), max_size=40),

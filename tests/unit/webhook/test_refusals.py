@@ -95,6 +95,7 @@ OURS = {"gpu.das.com/mig-1g.5gb": "1"}
     "annotations, limits, spec",
     [
         pytest.param({names.MIG_UUIDS: "MIG-1"}, ONE, {}, id="somebody else's slices"),
+        pytest.param({names.NODE: "gpu-0"}, ONE, {}, id="the node where they are"),
         pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-1g.5gb":1}}'}, ONE, {}, id="before the rename"),
         pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-1g.5gb":1}}'}, OURS, {}, id="without our gate"),
         pytest.param({names.REQUESTED: '{"main":{"nvidia.com/mig-1g.5gb":2}}'}, OURS, GATED, id="another quantity"),

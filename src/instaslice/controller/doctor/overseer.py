@@ -49,6 +49,10 @@ class Tape(Generic[T]):
         self._gone: set[Key] = set()
         self.synced = asyncio.Event()
 
+    def get(self, key: Key) -> T | None:
+        """Nothing: a tape keeps versions, and what cannot be read it cannot tell."""
+        return None
+
     def replace(self, objects: Mapping[Key, T]) -> None:
         self._told = {key: _version(thing) for key, thing in objects.items()}
         self._gone = set()

@@ -103,7 +103,8 @@ class Filters:
         return (
             meta.namespace,
             telling,
-            tuple(term.matches(pod, namespace) for term in pod_affinity.affinity(pod)),
+            tuple((term, term.matches(pod, namespace)) for term in pod_affinity.affinity(pod)),
+            pod_affinity.anti_affinity(pod),
             tuple((each, each.pods.matches(meta.labels)) for each in spread),
             host_ports(pod),
             volumes.claims(pod),

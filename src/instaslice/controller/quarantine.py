@@ -1,0 +1,56 @@
+"""Objects that could not be handled: each is set aside until it changes, is reported and counted, and all else goes on.
+
+What ends up here is a defect of ours, or an object that nobody thought of. What it holds it keeps; it is for the caller
+to see to that.
+"""
+
+import logging
+from enum import StrEnum
+
+from instaslice.controller.errors import Deposed
+
+log = logging.getLogger(__name__)
+
+
+class Kind(StrEnum):
+    """What can be set aside."""
+
+    POD = "pod"
+    NODE = "node"
+    INSTASLICE = "instaslice"
+
+
+class Quarantine:
+    """Pods by uid, nodes and Instaslice objects by name."""
+
+    def __init__(self) -> None:
+        self.failures = 0
+        """How often something was set aside, or could not be done."""
+        self._why: dict[tuple[Kind, str], str] = {}
+
+    def __len__(self) -> int:
+        return len(self._why)
+
+    def add(self, kind: Kind, key: str, error: Exception) -> str:
+        """Set an object aside; why, in a few words. Raises the error itself where it is not about one object: somebody
+        else leads, or there is no memory left."""
+        why = self.failed(f"{kind} {key} is set aside until it changes", error)
+        self._why[kind, key] = why
+        return why
+
+    def failed(self, what: str, error: Exception) -> str:
+        """Report and count a failure. Raises the error as `add` does."""
+        if isinstance(error, Deposed | MemoryError):
+            raise error
+        self.failures += 1
+        why = f"{type(error).__name__}: {error}"
+        log.error("%s: %s", what, why, exc_info=error)
+        return why
+
+    def why(self, kind: Kind, key: str) -> str:
+        """Why an object is set aside; "" where it is not."""
+        return self._why.get((kind, key), "")
+
+    def release(self, kind: Kind, key: str) -> bool:
+        """The object has changed, or is gone: whether it was set aside."""
+        return self._why.pop((kind, key), None) is not None

@@ -1,0 +1,6 @@
+from hypothesis import settings
+
+# How long an example takes says something about the machine and what else runs on it, not about the code. Not in
+# tests/conftest.py: the tests on a real GPU run without hypothesis.
+settings.register_profile("instaslice", deadline=None)
+settings.load_profile("instaslice")

@@ -1,0 +1,147 @@
+"""Whatever pods, nodes and Instaslice objects say: the controller handles them all, and its books stay right."""
+
+from collections import Counter
+from contextlib import contextmanager
+from random import Random
+from unittest import mock
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from mutated_objects import histories, valid
+
+from instaslice.controller import patches
+from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.orders import Limits
+from instaslice.controller.quarantine import Quarantine
+from instaslice.controller.wants import gated
+from instaslice.controller.words import words
+from instaslice.errors import InstasliceError
+from instaslice.kube.core import Node, Pod
+from instaslice.placement import policies
+
+
+class Ears:
+    """Carries out nothing, but makes what would be sent."""
+
+    def __init__(self):
+        self.now = 0.0
+        self.dispatcher = Dispatcher(self, policies.named("adaptive"), lambda: self.now, Random(0), Limits())
+
+    def begin(self, cluster):
+        for node in cluster.nodes:
+            self.dispatcher.node_changed(None, node)
+        for thing in cluster.instaslices:
+            self.dispatcher.instaslice_changed(None, thing)
+        for pod in cluster.pods:
+            self.dispatcher.pod_changed(None, pod)
+        self.dispatcher.resume()
+
+    def hear(self, change):
+        match change.new or change.old:
+            case Pod():
+                self.dispatcher.pod_changed(*change)
+            case Node():
+                self.dispatcher.node_changed(*change)
+            case _:
+                self.dispatcher.instaslice_changed(*change)
+
+    def pass_(self, seconds):
+        self.now += seconds
+        self.dispatcher.decide()
+        for uid in list(self.dispatcher.pods):
+            words(self.dispatcher, uid)
+
+    def write(self, node, *, soon):
+        book = self.dispatcher.ledger.books.get(node)
+        if book is not None:
+            assert book.spec() is not None
+
+    def ungate(self, uid):
+        pod, promise = self.dispatcher.pods[uid], self.dispatcher.ledger.promises[uid]
+        if gated(pod) and promise.created:
+            assert patches.ungate(pod, promise.node, promise.uuids)
+
+    def fail(self, uid, reason): ...
+
+    def tell(self, uid): ...
+
+    def wake(self): ...
+
+
+@contextmanager
+def strictly():
+    """Defects come out; what is known to be wrong with an object is set aside as it would be."""
+    real = Quarantine.failed
+
+    def failed(self, what, error):
+        if not isinstance(error, InstasliceError):
+            raise error
+        return real(self, what, error)
+
+    with mock.patch.object(Quarantine, "failed", failed):
+        yield
+
+
+def recounted(dispatcher):
+    """GPU → what the books say that it holds."""
+    held = {gpu: Counter() for book in dispatcher.ledger.books.values() for gpu in book.gpus}
+    for book in dispatcher.ledger.books.values():
+        slots = [slot.grant for slot in book.slots.values()]
+        for grant in (*slots, *book.strangers.values(), *book.aside):
+            if grant.gpu in book.gpus:
+                held[grant.gpu][grant.want, grant.start] += 1
+    return held
+
+
+def check(dispatcher):
+    ledger = dispatcher.ledger
+    fleet = ledger.fleet
+    held = {gpu: Counter((each.profile, each.start) for each in fleet.held(gpu)) for gpu in recounted(dispatcher)}
+    assert held == recounted(dispatcher)
+    assert len(fleet) == sum(len(book.gpus) for book in ledger.books.values())
+    for name, book in ledger.books.items():
+        for gpu in book.gpus:
+            number = fleet.number(gpu)
+            assert fleet.node_of[number].name == name
+            assert fleet.is_open(number) is (gpu not in book.closed)
+        assert {slot.allocation.gpu for slot in book.slots.values()} <= {*book.gpus, *book.left_out}
+    for uid, promise in ledger.promises.items():
+        assert promise.uid == uid
+        assert all(ledger.books[promise.node].slots[slot.allocation.id] is slot for slot in promise.slots)
+    rooms = dispatcher.rooms
+    charged = {}
+    for node, amounts in rooms._charges.values():
+        charged.setdefault(node, Counter()).update(amounts)
+    for node in {*charged, *rooms._used}:
+        assert {k: v for k, v in charged.get(node, {}).items() if v} == rooms._used.get(node, {})
+    for uid in dispatcher.line:
+        assert uid in dispatcher.pods
+        assert uid not in ledger.promises
+
+
+def test_the_valid_cluster_is_handled_without_a_word():
+    """Else the next test would be about nothing."""
+    ears = Ears()
+    ears.begin(valid())
+    ears.pass_(1)
+    check(ears.dispatcher)
+    assert not ears.dispatcher.quarantine.failures
+    assert len(ears.dispatcher.ledger.promises) >= 4
+    assert len(ears.dispatcher.line) >= 1
+
+
+@pytest.mark.parametrize("seconds", [1, 400], ids=["at once", "with every deadline met"])
+@given(histories())
+@settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+def test_whatever_objects_say_the_controller_goes_on_and_its_books_are_right(seconds, told):
+    begins, changes = told
+    ears = Ears()
+    with strictly():
+        ears.begin(begins)
+        ears.pass_(seconds)
+        check(ears.dispatcher)
+        for change in changes:
+            ears.hear(change)
+            check(ears.dispatcher)
+            ears.pass_(seconds)
+            check(ears.dispatcher)

@@ -1,0 +1,180 @@
+"""What is sent again and what is not, and what becomes of a watch that is refused."""
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+from fake_clock import JumpingClock
+from http_server import OK, Server, listening, until
+
+from instaslice.kube import errors
+from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MOST_ERROR, Transport
+
+
+class Config:
+    """Where a test's server is. Notes for each request whether the last token was refused."""
+
+    source, server_name, proxy = "a test", None, None
+
+    def __init__(self, port):
+        self.server = f"http://127.0.0.1:{port}"
+        self.refused = []
+
+    def tls(self):
+        raise AssertionError("nothing here speaks TLS")
+
+    async def authorization(self, *, refused=False):
+        self.refused.append(refused)
+        return "Bearer token"
+
+
+@contextlib.asynccontextmanager
+async def serving(*says, clock=None):
+    """A server that says these, and a transport to it."""
+    server = Server(*says)
+    async with listening(server) as port:
+        config = Config(port)
+        made = Transport(config, clock=clock or JumpingClock(), rng=random.Random(1), rate=1000, burst=1000)
+        made.config = config
+        try:
+            yield server, made
+        finally:
+            await made.close()
+
+
+def answer(status, *headers, body=b"{}"):
+    lines = [b"HTTP/1.1 %d x" % status, b"Content-Length: %d" % len(body), *headers]
+    return b"\r\n".join([*lines, b"", body])
+
+
+async def break_off(_reader, writer):
+    writer.write(b"HTTP/1.1 201 Created\r\nContent-Length: 99\r\n\r\n{")
+
+
+async def say_nothing(reader, _writer):
+    await reader.read()
+
+
+REFUSED = answer(429, b"Retry-After: 1")
+
+
+@pytest.mark.parametrize(
+    "said, sent, error",
+    [
+        pytest.param([break_off], 1, errors.Unreachable, id="broken in the middle: it may have been done"),
+        pytest.param([answer(500)], 1, errors.ServerError, id="500: it may have been done"),
+        pytest.param([answer(409)], 1, errors.Conflict, id="409"),
+        pytest.param([REFUSED], 2, None, id="429: nothing was done"),
+        pytest.param([answer(503, b"Retry-After: 1")], 2, None, id="503 that asks us to come back: nothing was done"),
+        pytest.param([answer(401)], 2, None, id="401: the token may be new by now"),
+        pytest.param([answer(401)] * 2, 2, errors.Unauthorized, id="401 with the new token too"),
+        pytest.param([REFUSED] * 9, ATTEMPTS, errors.TooManyRequests, id="429 again and again"),
+    ],
+)
+async def test_how_often_a_create_is_sent(said, sent, error):
+    async with serving(*said) as (server, made):
+        with pytest.raises(error) if error else contextlib.nullcontext():
+            await made.request("POST", "/x", what="create", body=b"{}")
+        assert len(server.heard) == sent
+
+
+async def test_what_is_safe_to_repeat_is_sent_again_when_it_broke_in_the_middle():
+    async with serving(break_off, break_off) as (server, made):
+        assert await made.request("GET", "/x", what="get", repeatable=True) == b"ok"
+        assert len(server.heard) == 3
+
+
+async def test_a_create_that_is_not_answered_in_time_is_not_sent_again(clock):
+    async with serving(say_nothing, clock=clock) as (server, made):
+        asking = asyncio.create_task(made.request("POST", "/x", what="create x", body=b"{}"))
+        await until(lambda: server.heard)
+        clock.advance(ANSWER_SECONDS)
+        with pytest.raises(errors.Unreachable, match=r"create x: no answer from .* \(not in time\)"):
+            await asking
+        assert len(server.heard) == 1
+
+
+async def test_each_wait_before_the_same_request_is_longer_than_the_last():
+    clock = JumpingClock()
+    async with serving(*[answer(429)] * ATTEMPTS, clock=clock) as (_, made):
+        with pytest.raises(errors.TooManyRequests):
+            await made.request("GET", "/x", what="get")
+    bases = [0.2 * 2**n for n in range(ATTEMPTS - 1)]
+    assert len(clock.slept) == len(bases)
+    assert all(base <= wait <= 2 * base for base, wait in zip(bases, clock.slept, strict=True)), clock.slept
+
+
+async def test_a_refused_token_is_said_to_be_refused():
+    async with serving(answer(401)) as (_, made):
+        await made.request("GET", "/x", what="get")
+        assert made.config.refused == [False, True]
+
+
+async def watched(made, silent_after=90):
+    async with made.stream("/x", what="watch x", params={}, silent_after=silent_after) as chunks:
+        return await chunks.read()
+
+
+def head(status):
+    return b"HTTP/1.1 %d x\r\nTransfer-Encoding: chunked\r\n\r\n" % status
+
+
+def chunk(content):
+    return b"%x\r\n%s\r\n" % (len(content), content)
+
+
+async def test_a_watch_whose_token_is_refused_is_opened_with_a_new_one():
+    async with serving(answer(401), OK) as (_, made):
+        assert await watched(made) == b"ok"
+        assert made.config.refused == [False, True]
+
+
+async def test_a_watch_that_is_refused_at_length_is_refused():
+    """More than is read from the socket while nobody takes it. A proxy's page, say."""
+
+    async def at_length(_reader, writer):
+        writer.write(head(502))
+        for _ in range(100):
+            writer.write(chunk(b"no " * MOST_ERROR))
+            await writer.drain()
+
+    async with serving(at_length) as (_, made):
+        async with asyncio.timeout(30):
+            with pytest.raises(errors.ServerError, match="watch x: 502 : no no no") as caught:
+                await watched(made)
+        assert len(str(caught.value)) < 300
+
+
+async def test_a_status_as_long_as_can_be_is_read_whole():
+    status = b'{"kind":"Status","reason":"Expired","message":"%s"}' % (b"x" * (MOST_ERROR - 100))
+    async with serving(answer(410, body=status)) as (_, made):
+        with pytest.raises(errors.Gone) as caught:
+            await watched(made)
+        assert caught.value.reason == "Expired"
+
+
+@pytest.mark.parametrize(
+    "begun", [pytest.param(b"", id="after its head"), pytest.param(chunk(b'{"kind":"St'), id="in the middle")]
+)
+async def test_a_refusal_that_stalls_is_taken_at_its_status(clock, begun):
+    async def stall(reader, writer):
+        writer.write(head(410) + begun)
+        await reader.read()
+
+    async with serving(stall, clock=clock) as (server, made):
+        watching = asyncio.create_task(watched(made))
+        await until(lambda: clock.waiting == 2)  # for a sign of life, and for the whole of the answer
+        clock.advance(ANSWER_SECONDS)
+        with pytest.raises(errors.Gone, match="watch x: 410 : the server did not say why"):
+            await watching
+        await until(lambda: not server.open)
+
+
+async def test_a_watch_that_is_never_answered_is_given_up(clock):
+    async with serving(say_nothing, clock=clock) as (server, made):
+        watching = asyncio.create_task(watched(made, silent_after=90))
+        await until(lambda: server.heard)
+        clock.advance(90)
+        with pytest.raises(errors.Unreachable, match="nothing came for 90 s"):
+            await watching
