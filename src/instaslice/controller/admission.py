@@ -73,6 +73,11 @@ def taint_words(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
+def matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """Whether a term holds for a node. One without requirements never does."""
+    return bool(term.match_expressions or term.match_fields) and _lacking(term, node) is None
+
+
 def matches_labels(terms: list[NodeSelectorTerm], labels: Mapping[str, str]) -> bool:
     """Whether any term holds for these labels, as for volumes: their fields are not looked at."""
     return any(

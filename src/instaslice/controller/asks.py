@@ -14,7 +14,7 @@ from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer
+from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers
 
 
 @dataclass(slots=True)
@@ -58,8 +58,8 @@ class Ask:
         fitting = self.fits.among(admitted) if admitted else 0
         return self.with_room.among(fitting) if fitting else 0
 
-    def demand(self, admits: Admits | None = None) -> Demand:
-        return Demand(self.profiles, admits, self.pod)
+    def demand(self, admits: Admits | None = None, prefers: Prefers | None = None) -> Demand:
+        return Demand(self.profiles, admits, self.pod, prefers)
 
 
 class Asks:
@@ -86,7 +86,8 @@ class Asks:
         needs, ours = split(amounts)
         profiles = tuple(want.profile for want in wants)
         # The order in which the containers ask is kept: it says which slice is whose.
-        near = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+        affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+        near = affinity.required if affinity else None
         where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
         return Ask(
             wants=wants,

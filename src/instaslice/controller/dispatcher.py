@@ -342,7 +342,8 @@ class Dispatcher:
             bit = index.bit(name)
             return bit is not None and bool(nodes >> bit & 1)
 
-        plan = self.ledger.placer.place(ask.demand(among))
+        prefers = self.filters.preferences(pod, map(index.name, bits(nodes)))
+        plan = self.ledger.placer.place(ask.demand(among, prefers))
         return plan if isinstance(plan, Plan) else None
 
     def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:

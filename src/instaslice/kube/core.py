@@ -73,8 +73,16 @@ class NodeSelector(Part, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredTerm(Part, frozen=True):
+    weight: int
+    preference: NodeSelectorTerm
+
+
 class NodeAffinity(Part, frozen=True):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
 class LabelSelector(Part, frozen=True):
@@ -91,11 +99,19 @@ class PodAffinityTerm(Part, frozen=True):
     namespace_selector: LabelSelector | None = None
 
 
+class WeightedTerm(Part, frozen=True):
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
 class PodAffinity(Part, frozen=True):
     """Towards other pods, or away from them."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[WeightedTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 

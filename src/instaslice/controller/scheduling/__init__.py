@@ -7,6 +7,7 @@
     pod_affinity     required affinity and anti-affinity to other pods, theirs against this one included
     topology_spread  DoNotSchedule constraints
     host_ports       ports of the node
+    preferences      which of several nodes a pod would rather have
     assigned_pods    the pods that these look at: bound ones, and those that we have promised a node
     label_selector   selectors of labels
     refused_nodes    where a scheduler did not bind a pod of the same owner

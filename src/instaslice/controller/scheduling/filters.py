@@ -4,13 +4,13 @@ Told what is there, and which pods were promised a node; asked by the dispatcher
 found out once for a pod is, and kept until something changes; for a pod that uses none of this there is nothing.
 """
 
-from collections.abc import Hashable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import msgspec
 
-from instaslice.controller.scheduling import pod_affinity, topology_spread, volumes
+from instaslice.controller.scheduling import pod_affinity, preferences, topology_spread, volumes
 from instaslice.controller.scheduling.assigned_pods import AssignedPods
 from instaslice.controller.scheduling.disks import DisksInUse, disks
 from instaslice.controller.scheduling.host_ports import PortsInUse, host_ports
@@ -81,6 +81,8 @@ class Filters:
         self._verdicts: dict[tuple[str, NodeName | None], Verdict] = {}
         self._refused_by: set[type] = set()
         self._telling: set[str] = set()
+        self._avoided: set[str] = set()
+        """Nodes with a taint that asks to stay away."""
         self._free = Verdict((), nodes, self._refused_by)
 
     def for_pod(self, pod: Pod, pinned: NodeName | None = None) -> Verdict:
@@ -93,6 +95,12 @@ class Filters:
             self.held_by_claims.add(pod.metadata.uid)
             self._refused_by.add(VolumeVerdict)
         return found
+
+    def preferences(self, pod: Pod, names: Iterable[NodeName]) -> Callable[[NodeName], float] | None:
+        """How much the pod would like each of these nodes; None where all are the same to it."""
+        wishes = bool(self._avoided) or preferences.preferred(pod)
+        nodes = [self._nodes[name] for name in names if name in self._nodes] if wishes else []
+        return preferences.scores(pod, nodes, self._pods, self._namespaces).__getitem__ if nodes else None
 
     def shape(self, pod: Pod) -> Hashable:
         """Pods of one shape are judged alike, always. Labels are part of it as far as any pod's anti-affinity looks at
@@ -154,6 +162,10 @@ class Filters:
         if old is None or new is None or (old.metadata.labels, old.spec) != (new.metadata.labels, new.spec):
             self._domains.clear()
             self._verdicts.clear()
+            if old is not None:
+                self._avoided.discard(old.metadata.name)
+            if new is not None and preferences.avoided(new):
+                self._avoided.add(new.metadata.name)
 
     def storage_changed(self, old: Stored | None, new: Stored | None) -> bool:
         self._storage.changed(old, new)

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from instaslice.controller.scheduling.assigned_pods import Assigned, AssignedPods
 from instaslice.controller.scheduling.label_selector import EVERYTHING, NOTHING, Selector, selector
-from instaslice.kube.core import Node, Pod, PodAffinity
+from instaslice.kube.core import Node, Pod, PodAffinity, PodAffinityTerm
 from instaslice.placement import NodeName
 
 Domain = tuple[str, str]
@@ -42,20 +42,20 @@ class Term(NamedTuple):
         return self.covers(pod.metadata.namespace, namespace_labels) and self.pods.matches(pod.metadata.labels)
 
 
+def term(found: PodAffinityTerm, namespace: str) -> Term:
+    """As a pod of this namespace means it."""
+    own = not found.namespaces and found.namespace_selector is None
+    return Term(
+        found.topology_key,
+        selector(found.label_selector),
+        frozenset((namespace,) if own else found.namespaces or ()),
+        selector(found.namespace_selector),
+    )
+
+
 def required(affinity: PodAffinity | None, namespace: str) -> tuple[Term, ...]:
     """The required terms of a pod of this namespace."""
-    terms = (affinity and affinity.required) or ()
-    return tuple(
-        Term(
-            each.topology_key,
-            selector(each.label_selector),
-            frozenset(
-                (namespace,) if not each.namespaces and each.namespace_selector is None else each.namespaces or ()
-            ),
-            selector(each.namespace_selector),
-        )
-        for each in terms
-    )
+    return tuple(term(each, namespace) for each in (affinity and affinity.required) or ())
 
 
 def affinity(pod: Pod) -> tuple[Term, ...]:
@@ -149,13 +149,13 @@ def judge(
     uid, own_labels = pod.metadata.uid, namespaces.get(pod.metadata.namespace, {})
     if attracted:
         first = attracted[0]
-        for other in pods.matching(_namespaces(first, namespaces), first.pods, but=uid):
+        for other in pods.matching(covered(first, namespaces), first.pods, but=uid):
             labels = namespaces.get(other.pod.metadata.namespace, {})
             if all(term.matches(other.pod, labels) for term in attracted[1:]):
                 found.there |= dict.fromkeys(_domains(attracted, other, nodes))
         found.first = all(term.matches(pod, own_labels) for term in attracted)
     for term in repelled:
-        for other in pods.matching(_namespaces(term, namespaces), term.pods, but=uid):
+        for other in pods.matching(covered(term, namespaces), term.pods, but=uid):
             for domain in _domains((term,), other, nodes):
                 why = f"pod anti-affinity with pods {term.pods} already there{_where(term.key)}"
                 found.repelled.setdefault(domain, (why, set()))[1].add(other.node)
@@ -168,7 +168,8 @@ def judge(
     return found if attracted or found.repelled else None
 
 
-def _namespaces(term: Term, namespaces: Mapping[str, Mapping[str, str]]) -> set[str] | None:
+def covered(term: Term, namespaces: Mapping[str, Mapping[str, str]]) -> set[str] | None:
+    """The namespaces that a term looks at; None for all."""
     if term.more == EVERYTHING:
         return None
     if term.more == NOTHING:

@@ -29,7 +29,11 @@ class Constraint(NamedTuple):
     honors_taints: bool
 
 
-def constraints(pod: Pod) -> tuple[Constraint, ...]:
+DO_NOT_SCHEDULE: Final = "DoNotSchedule"
+SCHEDULE_ANYWAY: Final = "ScheduleAnyway"
+
+
+def constraints(pod: Pod, kind: str = DO_NOT_SCHEDULE) -> tuple[Constraint, ...]:
     labels = pod.metadata.labels
     return tuple(
         Constraint(
@@ -41,7 +45,7 @@ def constraints(pod: Pod) -> tuple[Constraint, ...]:
             each.node_taints_policy == "Honor",
         )
         for each in pod.spec.topology_spread_constraints or ()
-        if each.when_unsatisfiable == "DoNotSchedule"
+        if each.when_unsatisfiable == kind
     )
 
 
@@ -92,7 +96,8 @@ class Domains:
     def of(self, pod: Pod, constraint: Constraint, keys: tuple[str, ...]) -> Mapping[NodeName, str]:
         """Node → domain. A node counts only if it has the keys of all of the pod's constraints."""
         spec, affinity = pod.spec, pod.spec.affinity
-        where = (spec.node_selector, affinity and affinity.node_affinity) if constraint.honors_affinity else None
+        near = affinity.node_affinity.required if affinity and affinity.node_affinity else None
+        where = (spec.node_selector, near) if constraint.honors_affinity else None
         tolerations = spec.tolerations or () if constraint.honors_taints else None
         name = msgspec.json.encode((constraint.key, keys, where, tolerations))
         found = self._kept.get(name)
