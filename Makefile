@@ -38,6 +38,9 @@ unit: setup ## Unit tests only: seconds, no cluster
 mutants: setup ## Break the code in 100 small ways, and print those that no unit test notices (ARGS="--package kube --seed 7")
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
+verdicts: setup programs ## 1,000 random pods in a random cluster: kube-scheduler and we say the same (a few minutes)
+	INSTASLICE_VERDICTS=1000 $(BIN)/pytest -s tests/integration/controller/test_same_verdict_in_random_clusters.py
+
 check: setup ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -100,4 +103,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo up down test unit mutants check fmt generate verify bench $(BENCHES)
+.PHONY: test-gpu bench-gpu help setup programs demo up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)

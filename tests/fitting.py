@@ -47,3 +47,31 @@ def _term(requirements):
         kind = "matchFields" if key == "metadata.name" else "matchExpressions"
         made[kind].append({"key": key, "operator": operator, **({"values": values} if values else {})})
     return {kind: listed for kind, listed in made.items() if listed}
+
+
+def made(kind, name="", namespace="", **fields):
+    """An object of any kind from the JSON that a user would write; labels, annotations and the like go to its
+    metadata."""
+    meta = {key: fields.pop(key) for key in ("labels", "annotations", "deletionTimestamp", "uid") if key in fields}
+    owners = fields.pop("owners", ())
+    meta |= {"name": name, "namespace": namespace, "ownerReferences": list(owners)}
+    return msgspec.convert({"metadata": meta, **fields}, kind)
+
+
+def neighbour(name="p", labels=None, namespace="n", containers=(), deleted=False, **spec):
+    """A pod that others are judged by."""
+    stamp = {"deletionTimestamp": "2026-11-18T12:00:00Z"} if deleted else {}
+    spec = {"containers": [{"name": "main"}, *containers], **spec}
+    return made(Pod, name, namespace, labels=labels or {}, uid=f"uid-{name}", spec=spec, **stamp)
+
+
+def towards(kind, *terms):
+    """Required `podAffinity` or `podAntiAffinity`."""
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
+
+
+def term(key="kubernetes.io/hostname", namespaces=None, selecting=None, **labels):
+    """Pods with these labels in the same domain of the key, of namespaces that are named or selected by labels."""
+    found = {"topologyKey": key, "labelSelector": {"matchLabels": labels}}
+    found |= {"namespaces": namespaces} if namespaces is not None else {}
+    return found | ({"namespaceSelector": selecting} if selecting is not None else {})

@@ -38,6 +38,13 @@ CONTROLLER: Final = Role(
         # The taint `gpu.das.com/managed`, where the administrator wants it.
         rule("", "nodes", "get list watch patch"),
         rule(names.GROUP, "instaslices", "get list watch patch"),
+        # What the scheduler looks at before it binds a pod: it is asked for before slices are made.
+        rule("", "namespaces persistentvolumeclaims persistentvolumes", "get list watch"),
+        rule(
+            "storage.k8s.io",
+            "storageclasses csinodes csidrivers csistoragecapacities volumeattachments",
+            "get list watch",
+        ),
         # What placeholders for node autoscalers are made with.
         rule("scheduling.k8s.io", "priorityclasses", "patch", named=[names.PLACEHOLDER_PRIORITY]),
         # A create cannot be bound to a name.

@@ -46,7 +46,7 @@ def command(name: str, namespace: str, output: str, kubeconfig: Path | None, pol
 
     async def run() -> World:
         async with await Client.connect(kubeconfig) as client:
-            return await look(client, SystemClock())
+            return await look(client, SystemClock(), all_that_schedules=True)
 
     world = asyncio.run(run())
     told = explain(world, _find(world, namespace, own), policies.named(policy))

@@ -10,11 +10,13 @@
     requests    what kube-scheduler would count for a pod: CPU, memory, storage and the rest
     admission   whether a node's state, taints and labels let a pod in
     rooms       what is left on each node beside what is charged to it
+    scheduling  what else the scheduler looks at: volumes, other pods, spread, host ports
     taints      the taint of managed nodes
     autoscaling placeholders that show node autoscalers what pods wait for; shapes of nodes they could add
     doctor      what must hold, checked on a live cluster and in tests; explain says why a pod waits
 
 The stock scheduler has the last word about where a pod runs, and it speaks only after we have cut the slices and pinned
-the pod to their node. So requests, admission and rooms repeat rules of kube-scheduler exactly, from its source and
-checked against the running program: a pod that we pin where the scheduler will not bind it holds slices for nothing.
+the pod to their node. So requests, admission, rooms and scheduling repeat rules of kube-scheduler exactly, from its
+source and checked against the running program: a pod that we pin where the scheduler will not bind it holds slices for
+nothing.
 """

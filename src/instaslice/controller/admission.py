@@ -6,6 +6,7 @@ slice there.
 """
 
 import re
+from collections.abc import Mapping
 
 from instaslice.kube.core import Node, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
 
@@ -27,10 +28,22 @@ def refusal(pod: Pod, node: Node) -> str | None:
     tolerations = spec.tolerations or ()
     if node.spec.unschedulable and not any(tolerates(each, CORDON) for each in tolerations):
         return "is cordoned"
+    taint = untolerated(pod, node)
+    return unselected(pod, node) if taint is None else f"is tainted {taint_words(taint)}"
+
+
+def untolerated(pod: Pod, node: Node) -> Taint | None:
+    """The first taint that keeps the pod out."""
+    tolerations = pod.spec.tolerations or ()
     for taint in node.spec.taints or ():
         if taint.effect in KEEPS_OUT and not any(tolerates(each, taint) for each in tolerations):
-            return f"is tainted {taint_words(taint)}"
-    labels = node.metadata.labels
+            return taint
+    return None
+
+
+def unselected(pod: Pod, node: Node) -> str | None:
+    """What the node lacks of the pod's node selector and required node affinity."""
+    spec, labels = pod.spec, node.metadata.labels
     for name, value in (spec.node_selector or {}).items():
         if labels.get(name) != value:
             return f"has no label {name}={value}"
@@ -58,6 +71,20 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 def taint_words(taint: Taint) -> str:
     """As kubectl writes it: key=value:effect."""
     return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
+
+
+def matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """Whether a term holds for a node. One without requirements never does."""
+    return bool(term.match_expressions or term.match_fields) and _lacking(term, node) is None
+
+
+def matches_labels(terms: list[NodeSelectorTerm], labels: Mapping[str, str]) -> bool:
+    """Whether any term holds for these labels, as for volumes: their fields are not looked at."""
+    return any(
+        (term.match_expressions or term.match_fields)
+        and all(_holds(each, labels.get(each.key)) for each in term.match_expressions or ())
+        for term in terms
+    )
 
 
 def _misses(terms: list[NodeSelectorTerm], node: Node) -> str | None:

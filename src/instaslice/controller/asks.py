@@ -1,6 +1,6 @@
 """What a pod asks for, worked out once: its slices, what it needs of a node beside them, its shape, where it fits."""
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -14,7 +14,7 @@ from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer
+from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers
 
 
 @dataclass(slots=True)
@@ -58,8 +58,8 @@ class Ask:
         fitting = self.fits.among(admitted) if admitted else 0
         return self.with_room.among(fitting) if fitting else 0
 
-    def demand(self, admits: Admits | None = None) -> Demand:
-        return Demand(self.profiles, admits, self.pod)
+    def demand(self, admits: Admits | None = None, prefers: Prefers | None = None) -> Demand:
+        return Demand(self.profiles, admits, self.pod, prefers)
 
 
 class Asks:
@@ -74,7 +74,8 @@ class Asks:
         self._admitted: WeakValueDictionary[bytes, NodeSet] = WeakValueDictionary()
         self._fits: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
 
-    def of(self, pod: Pod) -> Ask:
+    def of(self, pod: Pod, filtered: Hashable = None) -> Ask:
+        """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
         bad = ""
         amounts: Amounts = {}
         wants: tuple[Wanted, ...] = ()
@@ -85,14 +86,16 @@ class Asks:
         needs, ours = split(amounts)
         profiles = tuple(want.profile for want in wants)
         # The order in which the containers ask is kept: it says which slice is whose.
-        where = msgspec.json.encode((pod.spec.node_selector, pod.spec.affinity, pod.spec.tolerations))
+        affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+        near = affinity.required if affinity else None
+        where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
         return Ask(
             wants=wants,
             pod=pod.metadata.name,
             amounts=amounts,
             needs=needs,
             ours=ours,
-            shape=(profiles, tuple(sorted(amounts.items())), where),
+            shape=(profiles, tuple(sorted(amounts.items())), where, filtered),
             admitted=self._admitting(where, pod),
             fits_beside=self._fitting(needs),
             fits=self._fitting(amounts),

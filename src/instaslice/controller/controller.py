@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
@@ -22,6 +22,7 @@ from instaslice.controller.autoscaling import Hints
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
 from instaslice.controller.quarantine import Kind
+from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints
@@ -32,7 +33,7 @@ from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, Timer
-from instaslice.kube.core import NODES, PODS, Node, Pod
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
 from instaslice.kube.errors import NotFound, Refused, Unreadable
 from instaslice.kube.meta import Object, ObjectMeta, key_of
 from instaslice.kube.queue import Queue
@@ -46,7 +47,7 @@ T = TypeVar("T", bound=Object)
 K = TypeVar("K", bound=str)
 
 MANAGER = "instaslice-controller"
-KINDS = {NODES.kind: Kind.NODE, INSTASLICES.kind: Kind.INSTASLICE, PODS.kind: Kind.POD}
+SET_ASIDE = {NODES.kind: Kind.NODE, INSTASLICES.kind: Kind.INSTASLICE, PODS.kind: Kind.POD}
 LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
 """How long a write that nobody waits for may wait for company: the latter while pods wait for other writes."""
 UNGATES_AT_ONCE = 16
@@ -93,6 +94,8 @@ class Controller:
         self.pods: Cache[Pod] = Cache()
         self.nodes: Cache[Node] = Cache()
         self.instaslices: Cache[Instaslice] = Cache()
+        self.namespaces: Cache[Namespace] = Cache()
+        self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in KINDS}
         self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
         self._specs = Specs(client, self.dispatcher.ledger, MANAGER, clock)
         self._writes: Queue[NodeName] = Queue(clock=clock)
@@ -117,10 +120,16 @@ class Controller:
     async def run(self) -> None:
         """Until cancelled. Raises Deposed where another writes what only one may write: start anew then."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch(NODES, self.nodes), name="watch nodes")
-            group.create_task(self._watch(INSTASLICES, self.instaslices), name="watch instaslices")
-            group.create_task(self._watch(PODS, self.pods), name="watch pods")
-            await asyncio.gather(self.nodes.synced(), self.instaslices.synced(), self.pods.synced())
+            caches: dict[Resource[Any], Cache[Any]] = {
+                NODES: self.nodes,
+                INSTASLICES: self.instaslices,
+                PODS: self.pods,
+                NAMESPACES: self.namespaces,
+                **self.storage,
+            }
+            for resource, cache in caches.items():
+                group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
+            await asyncio.gather(*(cache.synced() for cache in caches.values()))
             freeze_heap()
             self.resume()
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
@@ -140,6 +149,9 @@ class Controller:
 
     def resume(self) -> None:
         """Take in what the caches hold, which is all that there is, and every change from then on."""
+        self.namespaces.on_change(self.dispatcher.namespace_changed)
+        for cache in self.storage.values():
+            cache.on_change(self.dispatcher.storage_changed)
         # Nodes first, then what is promised on them, then the pods that it is promised to.
         self.nodes.on_change(self.dispatcher.node_changed)
         self.instaslices.on_change(self._instaslice_changed)
@@ -192,10 +204,11 @@ class Controller:
     # Work -----------------------------------------------------------------------------------------------------------
 
     async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
-        kind = KINDS.get(resource.kind)
+        kind = SET_ASIDE.get(resource.kind)
 
         def unreadable(meta: ObjectMeta, error: Unreadable) -> None:
             if kind is None:
+                # It stays as it was before, or is not there: pods that need it wait, and say so.
                 log.warning("%s", error)
             else:
                 self.dispatcher.set_aside(kind, meta.uid if kind is Kind.POD else meta.name, error)
@@ -290,7 +303,9 @@ class Controller:
         memory: dict[str, int] = {}
         for uid in islice(self.dispatcher.line, self._most_hinted):
             pod = self.dispatcher.pods[uid]
-            if found := self._shapes.memory_for(pod):
+            # No node helps one that waits for a claim.
+            held = self.dispatcher.filters.for_pod(pod).everywhere
+            if held is None and (found := self._shapes.memory_for(pod)):
                 waiting[uid], memory[uid] = pod, found
         self._hints.set(waiting, memory)
 

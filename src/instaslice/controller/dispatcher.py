@@ -5,7 +5,8 @@ not at what happened, and gives orders. The controller carries them out; `explai
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from math import ceil
 from random import Random
@@ -25,9 +26,13 @@ from instaslice.controller.promises import Promise
 from instaslice.controller.quarantine import Kind, Quarantine
 from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
-from instaslice.controller.wants import gated, held_by_others, unbound
-from instaslice.kube.core import Node, Pod
-from instaslice.placement import Demand, Grant, NodeName, Plan, Policy, Refusal, Short
+from instaslice.controller.scheduling.filters import Filters
+from instaslice.controller.scheduling.refused_nodes import owner
+from instaslice.controller.scheduling.storage import Stored
+from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
+from instaslice.kube.core import Namespace, Node, Pod
+from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
+from instaslice.placement.pools import bits
 
 log = logging.getLogger(__name__)
 
@@ -35,12 +40,14 @@ T = TypeVar("T")
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
-ILL = ("GpuUnhealthy", "SliceLost", "SetAside")
+ILL = ("GpuUnhealthy", "NotBound", "SliceLost", "SetAside")
 """What a running pod was told and is to be told the end of."""
 LOOK_AGAIN, SHORTEST_LOOK = 10.0, 0.1
 """Seconds between two thoughts about for whom to keep room."""
 STEP_SECONDS = 0.02
 """After which a pass, or a choice for whom to keep room, is interrupted, so that everything else has its turn."""
+MOST_ASKED = 50
+"""Of those who wait, the first of so many shapes are asked whether they need what another pod does not use."""
 SLOW = 5.0
 """Seconds after which a pod is told that its slices are being made; mostly they are made before it could read that."""
 
@@ -56,6 +63,7 @@ class Dispatcher:
         self.limits = limits
         self.patience = Patience(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
+        self.filters = Filters(self.nodes)
         self.pods: dict[str, Pod] = {}
         """Those that asked for slices, by uid."""
         self.arrivals = 0
@@ -132,7 +140,7 @@ class Dispatcher:
                 self._homeless.discard(key)
                 self._orders.tell(key)
             case Kind.NODE:
-                self.nodes.pop(NodeName(key), None)
+                self.filters.node_changed(self.nodes.pop(NodeName(key), None), None)
                 self.rooms.remove_node(key)
                 self._admission_changes.add(NodeName(key))
             case Kind.INSTASLICE:
@@ -147,6 +155,7 @@ class Dispatcher:
         self.nodes[name] = new
         if old is None or admission.facts(old) != admission.facts(new):
             self._admission_changes.add(name)
+            self.filters.node_changed(old, new)
             changed = True
         if new.ready:
             self._given_up.discard(name)
@@ -187,26 +196,57 @@ class Dispatcher:
     def _reconcile_pod(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         if new is None or new.ended:
             self._discharge(uid)
-        elif (
-            new.spec.node_name
-            and (old is None or old.spec != new.spec)
-            and self.rooms.charge(uid, new.spec.node_name, effective(new))
-        ):
-            self._room_came()
+        else:
+            if (
+                new.spec.node_name
+                and (old is None or old.spec != new.spec)
+                and self.rooms.charge(uid, new.spec.node_name, effective(new))
+            ):
+                self._room_came()
+            self._filtered(new)
         if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
             self.pods[uid] = new
-            if old is not None and old.spec != new.spec:
+            if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
                 self._narrowed(new)
             self._look(uid)
         elif self.pods.pop(uid, None) is not None:
             self._look(uid)
             self._asks.pop(uid, None)
 
+    def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
+        """Claims and volumes, and what says where they can be used."""
+        if self.filters.storage_changed(old, new):
+            # Those that waited for a claim may now wait for something else, and are to be told.
+            self._new |= self.filters.held_by_claims
+            self.filters.held_by_claims.clear()
+            self._room_came()
+
+    def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
+        if self.filters.namespace_changed(old, new):
+            self._room_came()
+
+    def _filtered(self, pod: Pod) -> None:
+        """What other pods are judged by: where this one is, and what it demands of them."""
+        if pod.spec.node_name:
+            helps = self.filters.assign(pod, NodeName(pod.spec.node_name))
+        else:
+            helps = self.filters.refresh(pod)
+        if helps:
+            self._room_came()
+        if keys := self.filters.label_keys(pod):
+            self._reshape([uid for uid in self.line if not keys.isdisjoint(self.pods[uid].metadata.labels)])
+
+    def _reshape(self, uids: Iterable[str]) -> None:
+        """More counts for these pods than did when they came."""
+        for uid in uids:
+            self._narrowed(self.pods[uid])
+            self._queue(self.pods[uid])
+
     def _narrowed(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
-        if self.line.leave(pod.metadata.uid):
-            since = self._asks.pop(pod.metadata.uid).since
-            self.ask(pod).since = since
+        self.line.leave(pod.metadata.uid)
+        if (before := self._asks.pop(pod.metadata.uid, None)) is not None:
+            self.ask(pod).since = before.since
 
     def resume(self) -> None:
         """All that is there was told: from now on what is missing is gone. Nothing is decided before."""
@@ -227,7 +267,8 @@ class Dispatcher:
             self._orders.wake()
 
     def _discharge(self, uid: str) -> None:
-        if self.rooms.discharge(uid):
+        helps = self.filters.remove(uid)
+        if self.rooms.discharge(uid) or helps:
             self._room_came()
 
     # Decide ---------------------------------------------------------------------------------------------------------
@@ -246,25 +287,31 @@ class Dispatcher:
 
     def refusal(self, uid: str) -> Refusal | None:
         """Why a waiting pod finds no room now. Read its words before anything changes."""
-        ask = self._asks[uid]
-        if self._plan(ask) is not None:
+        ask, pod = self._asks[uid], self.pods[uid]
+        if self._plan(pod, ask) is not None:
             return None
-        answer = self.fits_beside(ask)
+        answer = self.fits_beside(pod, ask)
         if isinstance(answer, Plan):
             # Its GPUs have room, but the node advertises less than they hold, or pods run there whose slices are lost
             # and are still counted. Said only then, as words about GPUs say more.
-            answer = self.ledger.placer.place(ask.demand(lambda name: name in ask.admitted and name in ask.fits))
+            verdict = self.filters.for_pod(pod)
+            answer = self.ledger.placer.place(
+                ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
+            )
         return answer if isinstance(answer, Refusal) else None
 
-    def fits_beside(self, ask: Ask) -> Plan | Refusal:
+    def fits_beside(self, pod: Pod, ask: Ask) -> Plan | Refusal:
         """Where the pod would go if nobody counted our own resources."""
-        return self.ledger.placer.place(ask.demand(lambda name: name in ask.admitted and name in ask.fits_beside))
+        verdict = self.filters.for_pod(pod)
+        return self.ledger.placer.place(
+            ask.demand(lambda name: name in ask.admitted and name in ask.fits_beside and verdict(name) is None)
+        )
 
     def ask(self, pod: Pod) -> Ask:
         """What a pod wants."""
         found = self._asks.get(pod.metadata.uid)
         if found is None:
-            found = self._asks[pod.metadata.uid] = self._new_asks.of(pod)
+            found = self._asks[pod.metadata.uid] = self._new_asks.of(pod, self.filters.shape(pod))
         return found
 
     def _served(self, uid: str) -> bool:
@@ -278,14 +325,16 @@ class Dispatcher:
     def _place(self, uid: str) -> bool:
         ask = self._asks[uid]
         with self.patience.lifted_for(uid):
-            plan = self._plan(ask)
+            plan = self._plan(self.pods[uid], ask)
             if plan is not None:
                 self._promise(self.pods[uid], ask, plan)
         return plan is not None
 
-    def _plan(self, ask: Ask) -> Plan | None:
-        index = self.ledger.fleet.index
-        nodes = ask.nodes(index.all)
+    def _plan(self, pod: Pod, ask: Ask) -> Plan | None:
+        index, verdict = self.ledger.fleet.index, self.filters.for_pod(pod)
+        nodes = ask.nodes(index.all) if verdict.everywhere is None else 0
+        if nodes and verdict.checks:
+            nodes = sum(1 << bit for bit in bits(nodes) if verdict(index.name(bit)) is None)
         if not nodes:
             return None
 
@@ -293,7 +342,8 @@ class Dispatcher:
             bit = index.bit(name)
             return bit is not None and bool(nodes >> bit & 1)
 
-        plan = self.ledger.placer.place(ask.demand(among))
+        prefers = self.filters.preferences(pod, map(index.name, bits(nodes)))
+        plan = self.ledger.placer.place(ask.demand(among, prefers))
         return plan if isinstance(plan, Plan) else None
 
     def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:
@@ -321,6 +371,8 @@ class Dispatcher:
             return
         now = self._clock()
         self.rooms.charge(promise.uid, promise.node, self.ask(pod).amounts)
+        if self.filters.assign(pod, promise.node):
+            self._room_came()
         if gated(pod):
             self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
             # To the second, so that of a burst there is one look a second and not one a pod.
@@ -410,7 +462,11 @@ class Dispatcher:
         """Why a pod that may go now is better not let go: its node was cordoned, say, since it was chosen, and nobody
         would bind the pod there."""
         node = self.nodes.get(promise.node)
-        refusal = admission.refusal(pod, node) if promise.created and node is not None else None
+        if not promise.created or node is None:
+            return ""
+        refusal = admission.refusal(pod, node)
+        if refusal is None and (refused := self.filters.for_pod(pod, pinned=promise.node)(promise.node)):
+            return f"nobody would bind the pod to node {promise.node} any more: {refused}"
         return f"node {promise.node} {refusal}" if refusal else ""
 
     def _queue(self, pod: Pod) -> None:
@@ -480,11 +536,54 @@ class Dispatcher:
         if any(opened):
             self._room_came()
 
-    def _bind_overdue(self, promise: Promise, _: float) -> None:
+    def _bind_overdue(self, promise: Promise, now: float) -> None:
+        """A pod that its owner replaces fails, so that the next one can be sent elsewhere: this one is pinned. Any
+        other keeps its slices, as what is in its way may go, until somebody who waits would get them."""
         pod = self.pods.get(promise.uid)
-        if self.ledger.promises.get(promise.uid) is promise and pod is not None and not pod.spec.node_name:
-            late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
-            self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
+        if self.ledger.promises.get(promise.uid) is not promise or pod is None or pod.spec.node_name:
+            return
+        if not promise.overdue and refused_by_scheduler(pod):
+            self._refused(pod, promise.node, now)
+        if lost_if_it_fails(pod) and not self._needed(promise):
+            if not promise.overdue:
+                promise.overdue = True
+                self._orders.tell(promise.uid)
+            self.agenda.at(now + min(LOOK_AGAIN, self.limits.bind), partial(self._bind_overdue, promise))
+            return
+        late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
+        self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
+
+    def _refused(self, pod: Pod, node: NodeName, now: float) -> None:
+        """Send no other pod of its owner there for a while: whatever it was that we do not see would refuse it too."""
+        wait, name = self.filters.not_bound(pod, node), owner(pod)
+        self.agenda.at(now + wait, partial(self._try_again, name, node))
+        self._reshape([uid for uid in self.line if owner(self.pods[uid]) == name])
+
+    def _try_again(self, name: str, node: NodeName, _: float) -> None:
+        self.filters.retry(name, node)
+        self._room_came()
+
+    def _needed(self, promise: Promise) -> bool:
+        """Whether a pod that waits, one of the first, would find room if these slices were given back."""
+        there = self.ledger.fleet.nodes.get(promise.node)
+        if there is None or not len(self.line):
+            return False
+        emptied = self.ledger.fleet.alone(there)
+        with suppress(FleetError):  # of a GPU that is closed nobody gets anything
+            for slot in promise.slots:
+                emptied.give_back(slot.grant)
+        placer = Placer(emptied, self.ledger.placer.policy)
+        self.rooms.discharge(promise.uid)
+        try:
+            return any(self._would_take(head.uid, placer) for head in self.line.heads()[:MOST_ASKED])
+        finally:
+            self.rooms.charge(promise.uid, promise.node, self.ask(self.pods[promise.uid]).amounts)
+
+    def _would_take(self, uid: str, placer: Placer) -> bool:
+        """Whether a pod that waits would go where the placer places."""
+        ask, verdict = self._asks[uid], self.filters.for_pod(self.pods[uid])
+        demand = ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
+        return isinstance(placer.place(demand), Plan)
 
     def _homeless_overdue(self, uid: str, now: float) -> None:
         """Sent to a node whose Instaslice object went away: it can run nowhere else."""
@@ -505,7 +604,7 @@ class Dispatcher:
         self._leave_node(name, f"node {name} has not been ready for {self.limits.node:.0f} s")
 
     def _node_gone(self, name: NodeName) -> None:
-        self.nodes.pop(name, None)
+        self.filters.node_changed(self.nodes.pop(name, None), None)
         self._given_up.discard(name)
         self.rooms.remove_node(name)
         self._admission_changes.add(name)
@@ -588,7 +687,8 @@ class Dispatcher:
     def _keep(self, pod: Pod, ask: Ask, now: float) -> bool:
         """Keep room for a pod that has waited too long; False where it fits now, or no node could ever hold it."""
         nodes = ask.admitted.among(self.ledger.fleet.index.all)
-        refusal = self.refusal(pod.metadata.uid) if nodes else None
+        held = self.filters.for_pod(pod).everywhere
+        refusal = self.refusal(pod.metadata.uid) if nodes and held is None else None
         if refusal is None:
             return False
         could = partial(self.could_admit, pod, ask.amounts)
@@ -597,7 +697,12 @@ class Dispatcher:
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
         node = self.nodes.get(name)
-        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+        return (
+            node is not None
+            and admission.refusal(pod, node) is None
+            and self.rooms.could_hold(name, amounts)
+            and self.filters.for_pod(pod)(name, emptied=True) is None
+        )
 
 
 def _changed(old: T | None, new: T | None) -> T:

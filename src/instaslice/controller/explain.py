@@ -4,10 +4,9 @@ Pure. Builds the controller's own ledger from lists and asks it what the control
 object that cannot be made sense of is left out, and the explanation says so.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from functools import partial
 from random import Random
 
 import msgspec
@@ -21,9 +20,9 @@ from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.doctor.readable import of_pod
 from instaslice.controller.doctor.world import World, named
 from instaslice.controller.orders import Limits
+from instaslice.controller.quarantine import Kind
 from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.controller.words import FULL, words
-from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.placement import NodeName, Policy, Refusal
 
@@ -173,6 +172,8 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str 
         return "is gone"
     if told := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.needs):
         return told
+    if told := dispatcher.filters.for_pod(pod)(name):
+        return told
     plan = dispatcher.ledger.placer.place(ask.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
         return dispatcher.rooms.short(name, ask.ours)
@@ -219,25 +220,23 @@ def _dispatcher(world: World, policy: Policy) -> tuple[Dispatcher, list[str]]:
     """What the controller would know, and what it could make nothing of."""
     now = world.now.timestamp()
     made = Dispatcher(_Ears(), policy, lambda: now, Random(0), Limits())
-    left_out = [f"{unread.object}: {unread.why}" for unread in world.unread]
-
-    def take(about: str, change: Callable[[], None]) -> None:
-        try:
-            change()
-        except InstasliceError as error:
-            left_out.append(f"{about}: {error}")
-        except Exception as error:
-            # A process ends with what it did not expect. Whoever asks why it did is to be answered.
-            left_out.append(f"{about}: {error!r}")
-
-    # As the controller starts: nodes, what is promised on them, the pods that it is promised to.
+    # As the controller starts: what volumes there are, nodes, what is promised on them, the pods it is promised to.
+    made.filters.volumes_known = world.storage is not None
+    for namespace in world.namespaces:
+        made.namespace_changed(None, namespace)
+    for stored in world.storage or ():
+        made.storage_changed(None, stored)
     for node in world.nodes:
-        take(f"node {node.metadata.name}", partial(made.node_changed, None, node))
+        made.node_changed(None, node)
     for thing in world.instaslices:
-        take(f"instaslice {thing.metadata.name}", partial(made.instaslice_changed, None, thing))
+        made.instaslice_changed(None, thing)
     for pod in world.pods:
-        take(named(pod), partial(made.pod_changed, None, pod))
-    take("what follows from them all", made.resume)
+        made.pod_changed(None, pod)
+    made.resume()
+    left_out = [f"{unread.object}: {unread.why}" for unread in world.unread]
+    for kind, key, why in made.quarantine:
+        about = named(world.pod_of[key]) if kind is Kind.POD else f"{kind} {key}"
+        left_out.append(f"{about}: {why}")
     return made, left_out
 
 

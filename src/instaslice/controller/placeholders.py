@@ -11,7 +11,7 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.controller.requests import effective
-from instaslice.kube.core import Pod
+from instaslice.kube.core import Affinity, Pod
 from instaslice.kube.meta import key_of
 
 PRIORITY: Mapping[str, Any] = {
@@ -80,9 +80,11 @@ def _resources(amounts: Mapping[str, int]) -> dict[str, dict[str, str]]:
 
 def _whither(pod: Pod) -> dict[str, Any]:
     """The nodes that the pod would be let in to: those are the nodes to add."""
+    # Towards other pods it stands as it is: what the pod wants of them would be asked for our namespace.
+    near = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     wanted = {
         "nodeSelector": pod.spec.node_selector,
-        "affinity": pod.spec.affinity,
+        "affinity": Affinity(node_affinity=near) if near is not None else None,
         "tolerations": pod.spec.tolerations,
     }
     return {field: msgspec.to_builtins(value) for field, value in wanted.items() if value}

@@ -49,6 +49,8 @@ class Promise:
     slots: list[Slot] = field(default_factory=list)
     minded: bool = False
     """Whether its CPU is counted and its deadlines are kept: not yet for one that an earlier process made."""
+    overdue: bool = False
+    """Nobody bound the pod in time. It keeps its slices until another pod needs them."""
 
     ungate_refused: str = ""
     """What the API server answered last, where it refused to take the gate of the pod away."""

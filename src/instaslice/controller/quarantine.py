@@ -5,6 +5,7 @@ to see to that.
 """
 
 import logging
+from collections.abc import Iterator
 from enum import StrEnum
 
 from instaslice.controller.errors import Deposed
@@ -31,6 +32,10 @@ class Quarantine:
 
     def __len__(self) -> int:
         return len(self._why)
+
+    def __iter__(self) -> Iterator[tuple[Kind, str, str]]:
+        """What is set aside, and why."""
+        return ((kind, key, why) for (kind, key), why in self._why.items())
 
     def add(self, kind: Kind, key: str, error: Exception) -> str:
         """Set an object aside; why, in a few words. Raises the error itself where it is not about one object: somebody

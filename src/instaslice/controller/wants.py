@@ -64,6 +64,18 @@ def held_by_others(pod: Pod) -> list[str]:
     return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE]
 
 
+def lost_if_it_fails(pod: Pod) -> bool:
+    """Whether the end of the pod costs more than the pod: nobody makes another, or a Job counts it as a failure."""
+    made_by = next((each for each in pod.metadata.owner_references if each.controller), None)
+    return made_by is None or made_by.kind == "Job"
+
+
+def refused_by_scheduler(pod: Pod) -> bool:
+    """Whether the scheduler has looked at a pod that is past its gate, and found no node."""
+    told = pod.condition("PodScheduled")
+    return told is not None and told.status == "False" and told.reason == "Unschedulable"
+
+
 def unbound(pod: Pod) -> str:
     """What the scheduler says of a pod that is past its gate. What it said of the gate itself stays in the pod until
     it has looked again, which one that is not there never does."""

@@ -9,7 +9,7 @@ from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import Book
 from instaslice.controller.promises import Promise
 from instaslice.controller.quarantine import Kind
-from instaslice.controller.wants import gated, held_by_others
+from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, NodeName, Plan, Short
 
@@ -49,6 +49,9 @@ def words(dispatcher: Dispatcher, uid: str) -> Words | None:
             return Words(False, "NodeNotServing", f"{where}: made, but no pod can start there now: {unready}")
         done = "made, and about to be let go" if promise.created else "being made"
         return Words(False, "Creating", f"{where}: {done}")
+    if promise.overdue and not pod.spec.node_name:
+        message = f"not bound to node {promise.node} ({unbound(pod)}); keeps its slices until another pod needs them"
+        return Words(False, "NotBound", message, warning=True)
     return _running(dispatcher, promise)
 
 
@@ -67,6 +70,8 @@ def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
         return Words(False, "BadRequest", f"{bad}; delete the pod and ask for slices that exist", warning=True)
     if uid not in dispatcher.line:
         return None
+    if held := dispatcher.filters.for_pod(pod).everywhere:
+        return Words(False, "WaitingForVolume", held)
     refusal = dispatcher.refusal(uid)
     if refusal is None:
         return None
@@ -111,13 +116,13 @@ def nodes_short(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> str:
     far: Counter[str] = Counter()
     example: dict[str, NodeName] = {}
     # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    counted = ask.amounts if isinstance(dispatcher.fits_beside(ask), Plan) else ask.needs
+    counted = ask.amounts if isinstance(dispatcher.fits_beside(pod, ask), Plan) else ask.needs
     for name in dispatcher.ledger.books:
         node = dispatcher.nodes.get(name)
         aside = dispatcher.quarantine.why(Kind.NODE, name)
         missing = f"is set aside: {aside}" if aside else "is gone"
         out = missing if node is None else admission.refusal(pod, node)
-        told = out or dispatcher.rooms.short(name, counted) or FULL
+        told = out or dispatcher.rooms.short(name, counted) or dispatcher.filters.for_pod(pod)(name) or FULL
         (far if out else near)[told] += 1
         example.setdefault(told, name)
     why = [*near.most_common(), *far.most_common()]

@@ -30,10 +30,17 @@ class Resources(Part, frozen=True):
     requests: dict[str, str | int] = msgspec.field(default_factory=dict)
 
 
+class ContainerPort(Part, frozen=True):
+    host_port: int = 0
+    host_ip: str = msgspec.field(name="hostIP", default="")
+    protocol: str = "TCP"
+
+
 class Container(Part, frozen=True):
     name: str
     resources: Resources = Resources()
     restart_policy: str = ""
+    ports: list[ContainerPort] | None = None
 
     @property
     def sidecar(self) -> bool:
@@ -49,7 +56,8 @@ class Toleration(Part, frozen=True):
 
 
 class Requirement(Part, frozen=True):
-    """One line of a node selector term: a label or field, `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`."""
+    """One line of a node selector term: a label or field, `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`. Label
+    selectors have the first four."""
 
     key: str
     operator: str
@@ -65,12 +73,94 @@ class NodeSelector(Part, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
+class PreferredTerm(Part, frozen=True):
+    weight: int
+    preference: NodeSelectorTerm
+
+
 class NodeAffinity(Part, frozen=True):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+    preferred: list[PreferredTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+
+
+class LabelSelector(Part, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Requirement] | None = None
+
+
+class PodAffinityTerm(Part, frozen=True):
+    """The API server has merged `matchLabelKeys` and `mismatchLabelKeys` into the selector."""
+
+    topology_key: str
+    label_selector: LabelSelector | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class WeightedTerm(Part, frozen=True):
+    weight: int
+    pod_affinity_term: PodAffinityTerm
+
+
+class PodAffinity(Part, frozen=True):
+    """Towards other pods, or away from them."""
+
+    required: list[PodAffinityTerm] | None = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default=None
+    )
+    preferred: list[WeightedTerm] | None = msgspec.field(
+        name="preferredDuringSchedulingIgnoredDuringExecution", default=None
+    )
 
 
 class Affinity(Part, frozen=True):
     node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class TopologySpreadConstraint(Part, frozen=True):
+    max_skew: int
+    topology_key: str
+    when_unsatisfiable: str
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
+class ClaimSource(Part, frozen=True):
+    claim_name: str
+
+
+class EphemeralSource(Part, frozen=True):
+    """A volume for which Kubernetes makes a claim of its own, named after pod and volume."""
+
+
+class Disk(Part, frozen=True):
+    """A volume that the pod names itself and that only one pod of a node may write to: a disk in Google's or Amazon's
+    cloud, iSCSI, Ceph. Each kind fills in its own fields."""
+
+    pd_name: str = ""
+    volume_id: str = msgspec.field(name="volumeID", default="")
+    iqn: str = ""
+    monitors: list[str] | None = None
+    pool: str = "rbd"
+    image: str = ""
+    read_only: bool = False
+
+
+class Volume(Part, frozen=True):
+    name: str
+    persistent_volume_claim: ClaimSource | None = None
+    ephemeral: EphemeralSource | None = None
+    gce_persistent_disk: Disk | None = None
+    aws_elastic_block_store: Disk | None = None
+    iscsi: Disk | None = None
+    rbd: Disk | None = None
 
 
 class PodSpec(Part, frozen=True):
@@ -81,6 +171,8 @@ class PodSpec(Part, frozen=True):
     node_selector: dict[str, str] | None = None
     affinity: Affinity | None = None
     tolerations: list[Toleration] | None = None
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
+    volumes: list[Volume] | None = None
     priority: int = 0
     overhead: dict[str, str | int] | None = None
     # Requests of the pod as a whole, which count in place of its containers'.

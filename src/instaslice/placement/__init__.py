@@ -7,7 +7,7 @@ policy     the contract of a policy; `policies` has them by name
 placer     a pod's slices at once, all or nothing
 """
 
-from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Share, Want
+from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Prefers, Share, Want
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.node_sets import Changes, NodeIndex, NodeSet
@@ -31,6 +31,7 @@ __all__ = [
     "Placer",
     "Plan",
     "Policy",
+    "Prefers",
     "Refusal",
     "Regime",
     "Share",

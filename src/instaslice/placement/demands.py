@@ -12,6 +12,10 @@ Admits = Callable[[NodeName], bool]
 change its answer during one call."""
 
 
+Prefers = Callable[[NodeName], float]
+"""How much the pod would like an admitted node. Decides only between spots that a policy finds equally good."""
+
+
 class Share(NamedTuple):
     """A part of a GPU's memory, without MIG: so many MiB, or a fraction of whatever GPU it lands on."""
 
@@ -36,6 +40,7 @@ class Demand(NamedTuple):
     wants: tuple[Want, ...]
     admits: Admits | None = None
     pod: str = ""
+    prefers: Prefers | None = None
 
 
 class Grant(NamedTuple):

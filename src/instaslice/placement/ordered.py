@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from random import Random
 
 from instaslice.geometry import States
-from instaslice.placement.demands import Admits
+from instaslice.placement.demands import Admits, Prefers
 from instaslice.placement.fleet import Fleet, Node
 from instaslice.placement.policy import Policy, Spot
 from instaslice.placement.pools import Pool, bits
@@ -37,7 +37,9 @@ class FirstFit(LowestStart):
 
     name = "first-fit"
 
-    def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
+    def first(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Spot | None:
         if admits is not None:
             return next(self.spots(fleet, profile, admits), None)
         found: Spot | None = None
@@ -53,7 +55,9 @@ class FirstFit(LowestStart):
                         found = Spot(gpu, choices[kind][0])
         return found
 
-    def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
+    def spots(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Iterator[Spot]:
         for spot in self.on(fleet, range(len(fleet.state_of)), profile):
             if admits is None or admits(fleet.node_of[spot.gpu].name):
                 yield spot
@@ -66,7 +70,9 @@ class NodeFirst(LowestStart):
     def nodes(self, fleet: Fleet) -> Iterable[Node]:
         """All nodes, the one to try first in front."""
 
-    def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
+    def spots(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Iterator[Spot]:
         for node in self.nodes(fleet):
             if admits is None or admits(node.name):
                 yield from self.on(fleet, node.gpus, profile)

@@ -85,5 +85,5 @@ class Placer:
         want = demand.wants[0]
         if isinstance(want, Share):
             return share_grant(self.fleet, want, demand.admits)
-        spot = self.policy.first(self.fleet, want, demand.admits)
+        spot = self.policy.first(self.fleet, want, demand.admits, demand.prefers)
         return None if spot is None else spot_grant(self.fleet, spot)

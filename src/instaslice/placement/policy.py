@@ -10,7 +10,7 @@ from enum import Enum
 from typing import ClassVar, NamedTuple, Protocol
 
 from instaslice.geometry import States
-from instaslice.placement.demands import Admits
+from instaslice.placement.demands import Admits, Prefers
 from instaslice.placement.fleet import Fleet
 
 
@@ -39,21 +39,26 @@ class Policy(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
+    def spots(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Iterator[Spot]:
         """Every open GPU on which the profile has a legal start and whose node is admitted, each at the start this
         policy would take there, best first.
 
-        Lazy: stop early and the rest costs nothing. Valid until the fleet changes. A profile that no GPU has gives
-        no spots.
+        Of spots that it finds equally good, those on nodes that are preferred come first; a policy that walks GPUs in
+        a fixed order finds no two equally good. Lazy: stop early and the rest costs nothing. Valid until the fleet
+        changes. A profile that no GPU has gives no spots.
         """
 
     @abstractmethod
     def placement(self, states: States, state: int, profile: str) -> int | None:
         """The placement, by index, that this policy takes on a GPU in that state; None where none is legal."""
 
-    def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
+    def first(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Spot | None:
         """The best spot, None where no legal one is free. Same as the first of `spots`, and may be faster."""
-        return next(self.spots(fleet, profile, admits), None)
+        return next(self.spots(fleet, profile, admits, prefers), None)
 
     def arrived(self, profile: str) -> None:
         """A slice of this profile was asked for, whether or not it found room. Told once for each slice."""

@@ -5,11 +5,11 @@ The best spot is in the first tier that has a GPU, which is one AND a tier.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 
 from instaslice.geometry import Kinds, States
-from instaslice.placement.demands import Admits
+from instaslice.placement.demands import Admits, Prefers
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Policy, Spot
 from instaslice.placement.pools import Pool, bits
@@ -69,9 +69,11 @@ class RankedPolicy(Policy):
         k = -1 if ranking is None else ranking.best[states.kinds.of[state]]
         return k if k >= 0 else None
 
-    def first(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Spot | None:
-        if admits is not None:
-            return next(self.spots(fleet, profile, admits), None)
+    def first(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Spot | None:
+        if admits is not None or prefers is not None:
+            return next(self.spots(fleet, profile, admits, prefers), None)
         for pool in fleet.pools:
             ranking = self._ranking(pool.kinds, profile)
             if ranking is None:
@@ -81,7 +83,9 @@ class RankedPolicy(Policy):
                 return spot
         return None
 
-    def spots(self, fleet: Fleet, profile: str, admits: Admits | None = None) -> Iterator[Spot]:
+    def spots(
+        self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
+    ) -> Iterator[Spot]:
         for pool in fleet.pools:
             ranking = self._ranking(pool.kinds, profile)
             if ranking is None or not pool.present & ranking.fits:
@@ -90,9 +94,13 @@ class RankedPolicy(Policy):
                 hit = pool.present & tier
                 if not hit:
                     continue
-                for gpu, kind in merge(*(_with_kind(pool, of) for of in bits(hit))):
-                    if admits is None or admits(fleet.node_of[gpu].name):
-                        yield Spot(gpu, ranking.best[kind])
+                equal = (
+                    (gpu, kind)
+                    for gpu, kind in merge(*(_with_kind(pool, of) for of in bits(hit)))
+                    if admits is None or admits(fleet.node_of[gpu].name)
+                )
+                for gpu, kind in equal if prefers is None else _preferred(fleet, equal, prefers):
+                    yield Spot(gpu, ranking.best[kind])
 
     def _ranking(self, kinds: Kinds, profile: str) -> Ranking | None:
         try:
@@ -102,6 +110,10 @@ class RankedPolicy(Policy):
             made = None if index is None else self.rank(kinds, index)
             self._rankings[kinds, profile] = made
             return made
+
+
+def _preferred(fleet: Fleet, gpus: Iterable[tuple[int, int]], prefers: Prefers) -> list[tuple[int, int]]:
+    return sorted(gpus, key=lambda each: -prefers(fleet.node_of[each[0]].name))
 
 
 def _with_kind(pool: Pool, kind: int) -> Iterator[tuple[int, int]]:

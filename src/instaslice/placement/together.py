@@ -111,7 +111,7 @@ def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Itera
     if isinstance(hardest, Share):
         gpus = (gpu for pool in fleet.shared for gpu in pool.fitting(hardest.of(pool.memory_mib)))
     else:
-        gpus = (spot.gpu for spot in policy.spots(fleet, hardest, demand.admits))
+        gpus = (spot.gpu for spot in policy.spots(fleet, hardest, demand.admits, demand.prefers))
     for gpu in gpus:
         node = fleet.node_of[gpu]
         if node.name not in seen:

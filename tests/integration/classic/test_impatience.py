@@ -73,19 +73,19 @@ def _settled(stage, name):
     return found and (found.status.phase == "Running" or found.condition("gpu.das.com/SliceReady"))
 
 
-async def test_a_pod_that_nobody_binds_fails_says_why_and_gives_back_its_slices(stage, sliced):
+async def test_a_pod_that_nobody_binds_gives_back_its_slices_when_another_needs_them_and_says_why(stage, sliced):
     await stage.node(gpus=1)
     sliced.pause("kube-scheduler")
     try:
         await stage.create(pod("unbound", "7g.40gb"))
+        assert "keeps its slices" in (await stage.said("unbound", "NotBound")).message
+        await stage.create(pod("next", "7g.40gb"))
         failed = await stage.phase("unbound", "Failed")
     finally:
         sliced.resume("kube-scheduler")
     assert failed.status.reason == "SliceReleased"
     assert f"within {PATIENCE} s" in failed.status.message
     assert failed.status.message in await stage.event("unbound", "SliceReleased")
-    await stage.free()
-    await stage.create(pod("next", "7g.40gb"))
     await stage.running("next")
 
 

@@ -27,6 +27,10 @@ class Row:
     labels: dict[str, str] = field(default_factory=dict)
     beside: tuple[dict[str, Any], ...] = ()
     """Specs of pods that run on the node already."""
+    app: str = "mine"
+    """Label of the pod."""
+    apps: str = "other"
+    """Label of those beside it."""
 
 
 def box(name: str = "main", *, sidecar: bool = False, limits: dict[str, str] | None = None, **requests: str) -> Any:
@@ -55,6 +59,29 @@ def affinity(*terms: list[tuple[str, ...]]) -> dict[str, Any]:
 
 def tainted(*taints: tuple[str, str, str], **more: Any) -> dict[str, Any]:
     return {"taints": [{"key": key, "value": value, "effect": effect} for key, value, effect in taints], **more}
+
+
+def opens(port: int = 8080, ip: str = "", protocol: str = "TCP", **more: Any) -> Any:
+    """A container with a port of the node."""
+    made = {"containerPort": 80, "hostPort": port, "protocol": protocol, **({"hostIP": ip} if ip else {})}
+    return {**box(f"port-{port}-{protocol.lower()}"), "ports": [made], **more}
+
+
+def towards(kind: str, app: str, key: str = "row", **more: Any) -> dict[str, Any]:
+    """Required affinity (`podAffinity`) or anti-affinity to pods by their label. Every node has its own `row`."""
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}, **more}
+    return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}}
+
+
+def spread(app: str, skew: int, **more: Any) -> dict[str, Any]:
+    """Hard, over the nodes: the pod selects its own, which is the only one that counts unless more is said."""
+    selector = {"matchLabels": {"app": app}}
+    rule = {"maxSkew": skew, "topologyKey": "row", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
+    return {"topologySpreadConstraints": [{**rule, **more}]}
+
+
+def disk(name: str, *, reads: bool = False) -> dict[str, Any]:
+    return {"volumes": [{"name": "disk", "gcePersistentDisk": {"pdName": name, "readOnly": reads}}]}
 
 
 GPU = ("nvidia.com/gpu", "", "NoSchedule")
@@ -147,6 +174,92 @@ ROWS = [
     Row("not another node's name", True, spec(**affinity([("metadata.name", "NotIn", "gpu-0")]))),
     Row("both of a term", False, spec(**affinity([("zone", "Exists"), ("disk", "Exists")])), labels={"zone": "a"}),
     Row("one of two terms", True, spec(**affinity([("zone", "Exists")], [("disk", "Exists")])), labels={"zone": "a"}),
+    # Ports of the node
+    Row("a port that nobody has", True, spec(opens()), beside=(spec(opens(8081)),)),
+    Row("a port that another has", False, spec(opens()), beside=(spec(opens()),)),
+    Row("a port of another protocol", True, spec(opens()), beside=(spec(opens(protocol="UDP")),)),
+    Row("a port of another address", True, spec(opens(ip="10.0.0.1")), beside=(spec(opens(ip="10.0.0.2")),)),
+    Row("a port of all addresses", False, spec(opens()), beside=(spec(opens(ip="10.0.0.2")),)),
+    Row("a port that another has of all", False, spec(opens(ip="10.0.0.1")), beside=(spec(opens()),)),
+    Row("a port of an init container", True, spec(init=(opens(),)), beside=(spec(opens()),)),
+    Row("a port of a sidecar", False, spec(init=(opens(restartPolicy="Always"),)), beside=(spec(opens()),)),
+    # Other pods
+    Row("near one that is there", True, spec(**towards("podAffinity", "a1")), beside=(spec(),), apps="a1"),
+    Row("near one that is not", False, spec(**towards("podAffinity", "a2")), beside=(spec(),)),
+    Row("near its like, the first", True, spec(**towards("podAffinity", "a3")), app="a3"),
+    Row(
+        "near one of another namespace",
+        False,
+        spec(**towards("podAffinity", "a4", namespaces=["default"])),
+        beside=(spec(),),
+        apps="a4",
+    ),
+    Row(
+        "near one of any namespace",
+        True,
+        spec(**towards("podAffinity", "a5", namespaceSelector={})),
+        beside=(spec(),),
+        apps="a5",
+    ),
+    Row(
+        "near, by a label that the node lacks",
+        False,
+        spec(**towards("podAffinity", "a6", "rack")),
+        beside=(spec(),),
+        apps="a6",
+    ),
+    Row("away from one that is there", False, spec(**towards("podAntiAffinity", "a7")), beside=(spec(),), apps="a7"),
+    Row("away from one that is not", True, spec(**towards("podAntiAffinity", "a8")), beside=(spec(),)),
+    Row("away from its own like", True, spec(**towards("podAntiAffinity", "a9")), app="a9"),
+    Row(
+        "away, by a label that the node lacks",
+        True,
+        spec(**towards("podAntiAffinity", "a10", "rack")),
+        beside=(spec(),),
+        apps="a10",
+    ),
+    Row(
+        "one that is there is averse to it",
+        False,
+        spec(),
+        beside=(spec(**towards("podAntiAffinity", "a11")),),
+        app="a11",
+    ),
+    Row("one that is there is averse to another", True, spec(), beside=(spec(**towards("podAntiAffinity", "a12")),)),
+    # Spread
+    Row("level in the only domain", True, spec(**spread("s1", 1)), beside=(spec(), spec()), apps="s1"),
+    Row(
+        "fewer domains than wanted", False, spec(**spread("s2", 1, minDomains=2)), beside=(spec(),), app="s2", apps="s2"
+    ),
+    Row(
+        "as far ahead as it may be", True, spec(**spread("s3", 2, minDomains=2)), beside=(spec(),), app="s3", apps="s3"
+    ),
+    Row(
+        "ahead of other nodes",
+        False,
+        spec(**spread("s4", 1, nodeAffinityPolicy="Ignore")),
+        beside=(spec(),),
+        app="s4",
+        apps="s4",
+    ),
+    Row(
+        "it does not count itself",
+        True,
+        spec(**spread("s5", 1, nodeAffinityPolicy="Ignore")),
+        beside=(spec(),),
+        apps="s5",
+    ),
+    Row("a domain that the node is not in", False, spec(**spread("s6", 1, topologyKey="rack"))),
+    # Disks without a claim
+    Row("a disk that another writes", False, spec(**disk("one")), beside=(spec(**disk("one")),)),
+    Row("a disk that both read", True, spec(**disk("one", reads=True)), beside=(spec(**disk("one", reads=True)),)),
+    Row("another disk", True, spec(**disk("one")), beside=(spec(**disk("two")),)),
+    # Claims
+    Row(
+        "a claim that does not exist",
+        False,
+        spec(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "no"}}]),
+    ),
     Row("an empty term", False, spec(**affinity([]))),
     Row("an empty term and one that holds", True, spec(**affinity([], [("zone", "Exists")])), labels={"zone": "a"}),
     Row(

@@ -9,6 +9,7 @@ from scheduler_rows import ALLOCATABLE, OVERHEAD, ROWS, Row, spec
 from instaslice.controller.admission import refusal
 from instaslice.controller.requests import effective
 from instaslice.controller.rooms import Rooms
+from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NODES, PODS, Bare, Node, Pod
 from instaslice.kube.meta import Key
@@ -37,13 +38,14 @@ class Stage:
         status = {"metadata": {"name": name}, "status": {"capacity": ALLOCATABLE, "allocatable": ALLOCATABLE}}
         await self.client.apply(NODES, status, manager="test", force=True, subresource="status")
 
-    async def make_pod(self, name: str, index: int, given: dict, **more: str) -> None:
+    async def make_pod(self, name: str, index: int, given: dict, app: str = "", **more: str) -> None:
         # Only its own node counts; the row's own selector comes beside that.
         selector = {"stage": self.namespace, ROW: str(index), **given.get("nodeSelector", {})}
         whole = {"restartPolicy": "Never", **given, "nodeSelector": selector, **more}
         if "runtimeClassName" in whole:
             whole["runtimeClassName"] = self.namespace
-        await self.client.create(PODS, {"metadata": {"namespace": self.namespace, "name": name}, "spec": whole})
+        meta = {"namespace": self.namespace, "name": name, "labels": {"app": app} if app else {}}
+        await self.client.create(PODS, {"metadata": meta, "spec": whole})
 
     async def nodes_ready(self, count: int) -> dict[str, Node]:
         found: dict[str, Node] = {}
@@ -87,19 +89,21 @@ async def test_every_row(stage):
     await stage.make_pod("last", len(ROWS), spec())
     await stage.judged(["last"], _bound)
     await _each(
-        stage.make_pod(f"beside-{index}-{number}", index, given, nodeName=stage.node(index))
+        stage.make_pod(f"beside-{index}-{number}", index, given, row.apps, nodeName=stage.node(index))
         for index, row in enumerate(ROWS)
         for number, given in enumerate(row.beside)
     )
-    await _each(stage.make_pod(f"row-{index}", index, row.pod) for index, row in enumerate(ROWS))
+    await _each(stage.make_pod(f"row-{index}", index, row.pod, row.app) for index, row in enumerate(ROWS))
     pods = await stage.judged([f"row-{index}" for index in range(len(ROWS))], lambda pod: _bound(pod) or _refused(pod))
 
     rooms = Rooms()
     for node in nodes.values():
         rooms.set_node(node)
+    filters = Filters(nodes)
     for pod in pods.values():
         if pod.metadata.name.startswith("beside-"):
             rooms.charge(pod.metadata.uid, pod.spec.node_name, effective(pod))
+            filters.assign(pod, pod.spec.node_name)
 
     scheduler, ours, expected = {}, {}, {}
     for index, row in enumerate(ROWS):
@@ -107,7 +111,7 @@ async def test_every_row(stage):
         scheduler[row.sentence] = pod.spec.node_name == node.metadata.name
         fits = rooms.fits(node.metadata.name, effective(pod))
         assert fits == (rooms.short(node.metadata.name, effective(pod)) is None)
-        ours[row.sentence] = fits and refusal(pod, node) is None
+        ours[row.sentence] = fits and refusal(pod, node) is None and filters.for_pod(pod)(node.metadata.name) is None
         expected[row.sentence] = row.bound
     assert ours == scheduler
     assert scheduler == expected

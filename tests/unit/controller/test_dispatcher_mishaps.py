@@ -113,7 +113,7 @@ def serves(world, status, message=""):
 
 def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatch):
     monkeypatch.setattr(World, "_bindable", lambda *_: False)
-    uid = world.add_pod("1g.5gb")
+    uid = world.add_pod("1g.5gb", owner="ReplicaSet/web")
     world.settle()
     world.wait(301)
     assert "not bound to node a within 300 s (no scheduler has looked at it since)" in world.pods[uid].status.message
@@ -133,7 +133,7 @@ def test_what_the_scheduler_says_is_in_the_message_of_a_pod_that_it_does_not_bin
     world, monkeypatch, reason, message, told
 ):
     monkeypatch.setattr(World, "_bindable", lambda *_: False)
-    uid = world.add_pod("1g.5gb")
+    uid = world.add_pod("1g.5gb", owner="ReplicaSet/web")
     world.settle()
     said = Condition(type="PodScheduled", status="False", reason=reason, message=message)
     world._set(msgspec.structs.replace(world.pods[uid], status=PodStatus(phase="Pending", conditions=[said])))

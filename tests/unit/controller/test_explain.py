@@ -1,13 +1,17 @@
 """What is said of a pod, for each stage and each kind of wait."""
 
+import dataclasses
+
 import msgspec
 import pytest
+from fitting import made as made_by
 from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid, world
 
 from instaslice.api.instaslice import Health, SliceState, State
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Stage, explain
-from instaslice.kube.core import Pod
+from instaslice.kube.core import Pod, Volume
+from instaslice.kube.storage import PersistentVolume, PersistentVolumeClaim
 from instaslice.placement import policies
 
 
@@ -141,6 +145,35 @@ def test_who_is_ahead():
     older, first = waiting("older", age=700), waiting("first", age=900)
     assert told(with_held(FULL, waiting(), older, first)).ahead == 2
     assert told(with_held(FULL, waiting(), older, first), "first").ahead == 0
+
+
+def with_claim(each):
+    """It needs a volume by a claim named data."""
+    volumes = msgspec.convert([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}], list[Volume])
+    return msgspec.structs.replace(each, spec=msgspec.structs.replace(each.spec, volumes=volumes))
+
+
+def test_a_claim_that_is_not_there_is_said_before_anything_else():
+    said = told(world([with_claim(waiting()), *map(running, FULL)], [instaslice(*FULL)]))
+    words = "waits for PersistentVolumeClaim team-a/data, which does not exist"
+    assert said.message == words
+    assert said.nodes == {words: ["gpu-0"]}
+    assert said.could == []
+
+
+def test_a_volume_elsewhere_rules_out_its_node_alone():
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["gpu-9"]}]}]
+    volume = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+    done = {"pv.kubernetes.io/bind-completed": "yes"}
+    claim = made_by(PersistentVolumeClaim, "data", "team-a", annotations=done, spec={"volumeName": "pv"})
+    here = world([with_claim(waiting())])
+    here = dataclasses.replace(here, storage=[claim, made_by(PersistentVolume, "pv", spec=volume)])
+    assert list(told(here).nodes) == ["volume claim data: its volume pv is elsewhere"]
+
+
+def test_who_may_not_read_volumes_is_told_the_rest():
+    here = dataclasses.replace(world([with_claim(waiting())]), storage=None)
+    assert told(here).message.startswith("fits now")
 
 
 def test_nodes_with_the_same_reason_stand_together():

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from fitting import affinity, container, pod
+from fitting import affinity, container, pod, term, towards
 
 from instaslice.controller.placeholders import placeholder
 from instaslice.kube.core import Pod
@@ -74,6 +74,13 @@ def test_the_strictest_pod_security_lets_it_in():
     context = made(container())["spec"]["containers"][0]["securityContext"]
     assert (context["allowPrivilegeEscalation"], context["runAsNonRoot"]) == (False, True)
     assert (context["capabilities"], context["seccompProfile"]) == ({"drop": ["ALL"]}, {"type": "RuntimeDefault"})
+
+
+def test_what_a_pod_wants_of_other_pods_is_not_said_of_its_placeholder():
+    """It would be said of pods of our namespace, and keep others away from where the placeholder is."""
+    both = {**affinity([("gpu", "In", "a100")]), **towards("podAntiAffinity", term(app="a"))["affinity"]}
+    assert made(container(), affinity=both)["spec"]["affinity"] == affinity([("gpu", "In", "a100")])
+    assert "affinity" not in made(container(), **towards("podAffinity", term(app="a")))["spec"]
 
 
 def test_it_is_no_pod_of_ours():

@@ -30,7 +30,7 @@ def test_cpu_that_was_promised_before_is_still_counted(unbound):
 
 
 def test_an_ungated_pod_that_nobody_binds_still_fails(world, unbound):
-    uid = world.add_pod("1g.5gb")
+    uid = world.add_pod("1g.5gb", owner="ReplicaSet/web")
     world.settle()
     world.begin()
     world.wait(301)

@@ -50,7 +50,7 @@ from instaslice.kube.core import (
 )
 from instaslice.kube.core import SchedulingGate as Gate
 from instaslice.kube.errors import KubeError
-from instaslice.kube.meta import ObjectMeta, key_of
+from instaslice.kube.meta import ObjectMeta, OwnerReference, key_of
 from instaslice.placement import policies
 
 A100 = models.named("A100-40GB")
@@ -249,8 +249,9 @@ class World:
         thing = self.instaslices[name]
         self.change_instaslice(msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, **changes)))
 
-    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), namespace="team", **spec):
-        """A pod with one container a profile, as the webhook leaves it."""
+    def add_pod(self, *profiles, cpu="100m", priority=0, gates=(), namespace="team", labels=None, owner="", **spec):
+        """A pod with one container a profile, as the webhook leaves it; `owner` is the kind and name of a controller,
+        "ReplicaSet/web"."""
         number = next(self.numbers)
         containers = spec.pop("containers", None) or [
             Container(
@@ -267,6 +268,8 @@ class World:
             uid=f"uid-{number}",
             creation_timestamp=datetime.fromtimestamp(number, UTC),
             annotations={names.REQUESTED: "{}"},
+            labels=labels or {},
+            owner_references=[owned_by(owner)] if owner else [],
         )
         held = [Gate(name=names.GATE), *(Gate(name=gate) for gate in gates)]
         self._set(
@@ -513,6 +516,11 @@ def _run(turn):
     except StopIteration as ended:
         return ended.value
     return _SUSPENDED
+
+
+def owned_by(owner):
+    kind, _, name = owner.partition("/")
+    return OwnerReference(api_version="v1", kind=kind, name=name, uid=owner, controller=True)
 
 
 def why(world, uid):

@@ -13,12 +13,13 @@ import msgspec
 
 from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, PreparedSlice, SliceState, State
 from instaslice.controller.doctor.asked import asks
+from instaslice.controller.scheduling.storage import KINDS, Stored
 from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import PAGE, Client
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import NODES, PODS, Node, Pod
-from instaslice.kube.errors import NotFound
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
+from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import Object, key_of
 from instaslice.kube.resource import PageMeta, Resource
 
@@ -59,7 +60,7 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True)
 class World:
-    """Three lists of one moment. `now` is when that was, `version` the resource version of all three."""
+    """Lists of one moment. `now` is when that was, `version` the resource version of all of them."""
 
     pods: Sequence[Pod]
     nodes: Sequence[Node]
@@ -67,6 +68,9 @@ class World:
     now: datetime
     version: str = ""
     unread: Sequence[Unread] = ()
+    namespaces: Sequence[Namespace] = ()
+    storage: Sequence[Stored] | None = ()
+    """Claims, volumes and what goes with them; None where they may not be read."""
 
     @cached_property
     def pod_of(self) -> dict[str, Pod]:
@@ -115,16 +119,26 @@ def named(pod: Pod) -> str:
     return f"pod {key_of(pod)}"
 
 
-async def look(client: Client, clock: Clock) -> World:
-    """One moment of a cluster. All three lists are of the same revision of the store, so what they say of each other
-    was true together: no finding comes from one list being older than another."""
+async def look(client: Client, clock: Clock, *, all_that_schedules: bool = False) -> World:
+    """One moment of a cluster. All lists are of the same revision of the store, so what they say of each other was true
+    together: no finding comes from one list being older than another. Namespaces and volumes are read on request."""
     version = (await _page(client, PODS, {"limit": "1"})).metadata.resource_version
     unread: list[Unread] = []
     try:
         things = await _at(client, INSTASLICES, version, unread)
     except NotFound:
         raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
+    namespaces: list[Namespace] = []
+    storage: list[Stored] | None = []
+    if all_that_schedules:
+        try:
+            namespaces = await _at(client, NAMESPACES, version, unread)
+            storage = [thing for kind in KINDS for thing in await _at(client, kind, version, unread)]
+        except Forbidden:
+            storage = None
     return World(
+        namespaces=namespaces,
+        storage=storage,
         pods=await _at(client, PODS, version, unread),
         nodes=await _at(client, NODES, version, unread),
         instaslices=things,

@@ -1,0 +1,102 @@
+"""The pods that other pods are judged by: those that are bound to a node, and those that we have promised one.
+
+Found by namespace and labels without looking at all of them. An index of a label key of a namespace is made when it is
+first asked for: a cluster in which nobody uses affinity or spread pays for none.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from instaslice.controller.scheduling.label_selector import Selector
+from instaslice.kube.core import Pod
+from instaslice.placement import NodeName
+
+MOST_KEYS: Final = 64
+"""Label keys of one namespace that are indexed; for others its pods are gone through."""
+
+
+class Assigned(NamedTuple):
+    node: NodeName
+    pod: Pod
+
+
+_Found = dict[str, Assigned]
+"""By uid."""
+
+
+class AssignedPods:
+    def __init__(self) -> None:
+        self._pods: _Found = {}
+        self._of: dict[str, _Found] = {}
+        self._by_label: dict[str, dict[str, dict[str, _Found]]] = {}
+        """Namespace → label key → value → pods."""
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def get(self, uid: str) -> Assigned | None:
+        return self._pods.get(uid)
+
+    def assign(self, pod: Pod, node: NodeName) -> None:
+        """In place of what was known of the pod. Safe to repeat."""
+        self.remove(pod.metadata.uid)
+        uid, namespace = pod.metadata.uid, pod.metadata.namespace
+        made = self._pods[uid] = Assigned(node, pod)
+        self._of.setdefault(namespace, {})[uid] = made
+        for key, values in self._indexes(namespace, pod.metadata.labels):
+            values.setdefault(pod.metadata.labels[key], {})[uid] = made
+
+    def remove(self, uid: str) -> Assigned | None:
+        """What was known of it."""
+        gone = self._pods.pop(uid, None)
+        if gone is None:
+            return None
+        meta = gone.pod.metadata
+        here = self._of[meta.namespace]
+        del here[uid]
+        for key, values in self._indexes(meta.namespace, meta.labels):
+            found = values[meta.labels[key]]
+            del found[uid]
+            if not found:
+                del values[meta.labels[key]]
+        if not here:
+            del self._of[meta.namespace]
+            self._by_label.pop(meta.namespace, None)
+        return gone
+
+    def matching(self, namespaces: Iterable[str] | None, selector: Selector, but: str = "") -> Iterator[Assigned]:
+        """Pods of these namespaces, of all where None, that the selector selects; `but` is the uid of one left out."""
+        for namespace in self._of if namespaces is None else namespaces:
+            candidates, sure = self._candidates(namespace, selector)
+            for found in candidates:
+                for uid, each in found.items():
+                    if uid != but and (sure or selector.matches(each.pod.metadata.labels)):
+                        yield each
+
+    def _candidates(self, namespace: str, selector: Selector) -> tuple[Iterable[_Found], bool]:
+        """Pods that may be selected, and whether they surely are."""
+        here = self._of.get(namespace)
+        if not here:
+            return (), True
+        best: list[_Found] | None = None
+        for line in selector.lines:
+            if line.wanted and line.values is not None and (values := self._index(namespace, line.key)) is not None:
+                found = [values[value] for value in line.values if value in values]
+                if best is None or sum(map(len, found)) < sum(map(len, best)):
+                    best = found
+        return ((here,), selector.everything) if best is None else (best, len(selector.lines) == 1)
+
+    def _index(self, namespace: str, key: str) -> Mapping[str, _Found] | None:
+        keys = self._by_label.setdefault(namespace, {})
+        if key not in keys:
+            if len(keys) >= MOST_KEYS:
+                return None
+            values = keys[key] = {}
+            for uid, each in self._of[namespace].items():
+                if (value := each.pod.metadata.labels.get(key)) is not None:
+                    values.setdefault(value, {})[uid] = each
+        return keys[key]
+
+    def _indexes(self, namespace: str, labels: Mapping[str, str]) -> Iterator[tuple[str, dict[str, _Found]]]:
+        if keys := self._by_label.get(namespace):
+            yield from ((key, keys[key]) for key in labels if key in keys)

@@ -1,0 +1,187 @@
+"""Required affinity and anti-affinity between pods. Follows InterPodAffinity.
+
+A pod is judged by the pods that are assigned (`assigned_pods`), and by what those demand of it: anti-affinity holds in
+both directions.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from instaslice.controller.scheduling.assigned_pods import Assigned, AssignedPods
+from instaslice.controller.scheduling.label_selector import EVERYTHING, NOTHING, Selector, selector
+from instaslice.kube.core import Node, Pod, PodAffinity, PodAffinityTerm
+from instaslice.placement import NodeName
+
+Domain = tuple[str, str]
+"""A topology key and its value."""
+HOSTNAME: Final = "kubernetes.io/hostname"
+
+
+class Term(NamedTuple):
+    """Pods of these namespaces that the selector selects, in a domain of the key."""
+
+    key: str
+    pods: Selector
+    namespaces: frozenset[str]
+    more: Selector
+    """Namespaces by their labels, beside those named."""
+
+    @property
+    def labels(self) -> tuple[Domain | None, ...]:
+        """Labels of which a pod that it selects has exactly one; None alone where it may have others."""
+        for line in self.pods.lines:
+            if line.wanted and line.values is not None:
+                return tuple((line.key, value) for value in sorted(line.values))
+        return (None,)
+
+    def covers(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return namespace in self.namespaces or self.more.matches(labels)
+
+    def matches(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+        return self.covers(pod.metadata.namespace, namespace_labels) and self.pods.matches(pod.metadata.labels)
+
+
+def term(found: PodAffinityTerm, namespace: str) -> Term:
+    """As a pod of this namespace means it."""
+    own = not found.namespaces and found.namespace_selector is None
+    return Term(
+        found.topology_key,
+        selector(found.label_selector),
+        frozenset((namespace,) if own else found.namespaces or ()),
+        selector(found.namespace_selector),
+    )
+
+
+def required(affinity: PodAffinity | None, namespace: str) -> tuple[Term, ...]:
+    """The required terms of a pod of this namespace."""
+    return tuple(term(each, namespace) for each in (affinity and affinity.required) or ())
+
+
+def affinity(pod: Pod) -> tuple[Term, ...]:
+    found = pod.spec.affinity
+    return required(found.pod_affinity, pod.metadata.namespace) if found and found.pod_affinity else ()
+
+
+def anti_affinity(pod: Pod) -> tuple[Term, ...]:
+    found = pod.spec.affinity
+    return required(found.pod_anti_affinity, pod.metadata.namespace) if found and found.pod_anti_affinity else ()
+
+
+class Objections:
+    """The required anti-affinity of assigned pods, each distinct term once: a thousand replicas are one to look at."""
+
+    def __init__(self) -> None:
+        self._holders: dict[Term, dict[str, NodeName]] = {}
+        self._by_label: dict[tuple[str, str] | None, dict[Term, None]] = {}
+        """Terms by labels of which a pod has to have one, None where they name none."""
+
+    def __bool__(self) -> bool:
+        return bool(self._holders)
+
+    def add(self, pod: Pod, node: NodeName) -> None:
+        for term in anti_affinity(pod):
+            if term not in self._holders:
+                for label in term.labels:
+                    self._by_label.setdefault(label, {})[term] = None
+            self._holders.setdefault(term, {})[pod.metadata.uid] = node
+
+    def remove(self, pod: Pod) -> None:
+        for term in anti_affinity(pod):
+            holders = self._holders.get(term)
+            if holders is None or holders.pop(pod.metadata.uid, None) is None or holders:
+                continue
+            del self._holders[term]
+            for label in term.labels:
+                del self._by_label[label][term]
+                if not self._by_label[label]:
+                    del self._by_label[label]
+
+    def against(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Iterator[tuple[Term, Mapping[str, NodeName]]]:
+        """The terms that do not want this pod near, and the nodes of those who say so, by their uids."""
+        for label in (None, *pod.metadata.labels.items()):
+            for term in self._by_label.get(label, ()):
+                if term.matches(pod, namespace_labels):
+                    yield term, self._holders[term]
+
+
+@dataclass(slots=True)
+class AffinityVerdict:
+    """What was found once for one pod, so that a node costs a few lookups."""
+
+    attracted: tuple[Term, ...] = ()
+    there: dict[Domain, None] = field(default_factory=dict)
+    """Domains of the terms of `attracted` with a pod that all of them select."""
+    first: bool = False
+    """It is selected by its own affinity, and no other pod is: the first of a series may go anywhere."""
+    repelled: dict[Domain, tuple[str, set[NodeName]]] = field(default_factory=dict)
+    """Where pods are that it must not be near: why, and the nodes of those pods."""
+
+    def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
+        """Why not there. `emptied`: if no other pod were on that node."""
+        labels = node.metadata.labels
+        for term in self.attracted:
+            if term.key not in labels:
+                return f"pod affinity: the node has no label {term.key}"
+        missing = [term for term in self.attracted if (term.key, labels[term.key]) not in self.there]
+        if missing and not (self.first and not self.there):
+            return f"pod affinity: no pods {missing[0].pods}{_where(missing[0].key)}"
+        if self.repelled:
+            for domain in labels.items():
+                found = self.repelled.get(domain)
+                if found is not None and not (emptied and found[1] == {node.metadata.name}):
+                    return found[0]
+        return None
+
+
+def judge(
+    pod: Pod,
+    pods: AssignedPods,
+    objections: Objections,
+    nodes: Mapping[NodeName, Node],
+    namespaces: Mapping[str, Mapping[str, str]],
+) -> AffinityVerdict | None:
+    """None where no node is ruled out. `namespaces` are the labels of all. The pod itself may be assigned already."""
+    attracted, repelled = affinity(pod), anti_affinity(pod)
+    if not (attracted or repelled or objections):
+        return None
+    found = AffinityVerdict(attracted)
+    uid, own_labels = pod.metadata.uid, namespaces.get(pod.metadata.namespace, {})
+    if attracted:
+        first = attracted[0]
+        for other in pods.matching(covered(first, namespaces), first.pods, but=uid):
+            labels = namespaces.get(other.pod.metadata.namespace, {})
+            if all(term.matches(other.pod, labels) for term in attracted[1:]):
+                found.there |= dict.fromkeys(_domains(attracted, other, nodes))
+        found.first = all(term.matches(pod, own_labels) for term in attracted)
+    for term in repelled:
+        for other in pods.matching(covered(term, namespaces), term.pods, but=uid):
+            for domain in _domains((term,), other, nodes):
+                why = f"pod anti-affinity with pods {term.pods} already there{_where(term.key)}"
+                found.repelled.setdefault(domain, (why, set()))[1].add(other.node)
+    for term, holders in objections.against(pod, own_labels):
+        for holder, name in holders.items():
+            node = nodes.get(name)
+            if holder != uid and node is not None and (value := node.metadata.labels.get(term.key)) is not None:
+                why = f"pod anti-affinity of a pod already there{_where(term.key)} with pods {term.pods}"
+                found.repelled.setdefault((term.key, value), (why, set()))[1].add(name)
+    return found if attracted or found.repelled else None
+
+
+def covered(term: Term, namespaces: Mapping[str, Mapping[str, str]]) -> set[str] | None:
+    """The namespaces that a term looks at; None for all."""
+    if term.more == EVERYTHING:
+        return None
+    if term.more == NOTHING:
+        return set(term.namespaces)
+    return {*term.namespaces, *(name for name, labels in namespaces.items() if term.more.matches(labels))}
+
+
+def _domains(terms: tuple[Term, ...], other: Assigned, nodes: Mapping[NodeName, Node]) -> Iterator[Domain]:
+    node = nodes.get(other.node)
+    labels = node.metadata.labels if node is not None else {}
+    return ((term.key, labels[term.key]) for term in terms if term.key in labels)
+
+
+def _where(key: str) -> str:
+    return "" if key == HOSTNAME else f" (same {key})"

@@ -1,0 +1,70 @@
+"""Where a pod was not bound though we had found that it would be: its owner's next pod is sent elsewhere for a while.
+
+What refused it is not known here: a plugin of the scheduler that is not Kubernetes' own, say. It may be gone later, so
+the node is tried again, later and later each time.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from instaslice.kube.core import Node, Pod
+from instaslice.placement import NodeName
+
+FIRST: Final = 900.0
+LONGEST: Final = 14_400.0
+MOST_OWNERS: Final = 1_000
+WORDS: Final = "the scheduler did not bind a pod of the same owner there a while ago"
+
+
+def owner(pod: Pod) -> str:
+    """By uid, of whoever would make the next pod in place of this one; the pod itself where nobody does."""
+    return next((each.uid for each in pod.metadata.owner_references if each.controller), pod.metadata.uid)
+
+
+@dataclass(slots=True)
+class RefusedVerdict:
+    nodes: set[NodeName]
+
+    def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
+        return WORDS if node.metadata.name in self.nodes else None
+
+
+@dataclass(slots=True)
+class _Refused:
+    closed: set[NodeName] = field(default_factory=set)
+    counts: dict[NodeName, int] = field(default_factory=dict)
+
+
+class RefusedNodes:
+    def __init__(self) -> None:
+        self._by_owner: dict[str, _Refused] = {}
+
+    def add(self, pod: Pod, node: NodeName) -> float:
+        """Nobody bound the pod there. After how many seconds to call `retry`."""
+        found = self._by_owner.setdefault(owner(pod), _Refused())
+        if len(self._by_owner) > MOST_OWNERS:
+            del self._by_owner[next(iter(self._by_owner))]
+        count = found.counts[node] = found.counts.get(node, 0) + 1
+        found.closed.add(node)
+        return min(LONGEST, FIRST * (1 << min(count - 1, 10)))
+
+    def retry(self, name: str, node: NodeName) -> None:
+        """Pods of that owner may be sent there again."""
+        if (found := self._by_owner.get(name)) is not None:
+            found.closed.discard(node)
+
+    def bound(self, pod: Pod, node: NodeName) -> None:
+        """A pod of the owner was bound there: whatever it was is over."""
+        found = self._by_owner.get(owner(pod)) if self._by_owner else None
+        if found is not None and found.counts.pop(node, None) is not None:
+            found.closed.discard(node)
+            if not found.counts:
+                del self._by_owner[owner(pod)]
+
+    def has(self, pod: Pod) -> bool:
+        """Whether anything is remembered of the pod's owner."""
+        return bool(self._by_owner) and owner(pod) in self._by_owner
+
+    def judge(self, pod: Pod) -> RefusedVerdict | None:
+        found = self._by_owner.get(owner(pod)) if self._by_owner else None
+        return RefusedVerdict(found.closed) if found is not None and found.closed else None

@@ -1,0 +1,121 @@
+"""Claims, volumes, classes and drivers as they are now, found by what they are asked for."""
+
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from instaslice.kube.meta import Key, key_of
+from instaslice.kube.resource import Resource
+from instaslice.kube.storage import (
+    ATTACHMENTS,
+    CLAIMS,
+    CLASSES,
+    CSI_CAPACITIES,
+    CSI_DRIVERS,
+    CSI_NODES,
+    VOLUMES,
+    CSIDriver,
+    CSINode,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+
+Stored = (
+    PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+)
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+KINDS: tuple[Resource[Any], ...] = (
+    CLAIMS,
+    VOLUMES,
+    CLASSES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CSI_CAPACITIES,
+    ATTACHMENTS,
+)
+"""All that `Storage` holds."""
+
+
+class Storage:
+    def __init__(self) -> None:
+        self.claims: dict[Key, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.nodes: dict[str, CSINode] = {}
+        self.drivers: dict[str, CSIDriver] = {}
+        self._of_class: dict[str, dict[str, PersistentVolume]] = {}
+        self._capacities: dict[str, dict[Key, CSIStorageCapacity]] = {}
+        """By class."""
+        self._attached: dict[str, dict[str, VolumeAttachment]] = {}
+        """By node."""
+
+    def volumes_of(self, class_name: str) -> Iterable[PersistentVolume]:
+        return self._of_class.get(class_name, {}).values()
+
+    def capacities_of(self, class_name: str) -> Iterable[CSIStorageCapacity]:
+        return self._capacities.get(class_name, {}).values()
+
+    def attached_to(self, node: str) -> Iterable[VolumeAttachment]:
+        return self._attached.get(node, {}).values()
+
+    def changed(self, old: Stored | None, new: Stored | None) -> None:
+        """Take in one object as it is now; `new` is None where it is gone."""
+        if old is not None:
+            self._remove(old)
+        if new is not None:
+            self._add(new)
+
+    def _add(self, thing: Stored) -> None:
+        name = thing.metadata.name
+        match thing:
+            case PersistentVolumeClaim():
+                self.claims[key_of(thing)] = thing
+            case PersistentVolume():
+                self.volumes[name] = thing
+                self._of_class.setdefault(thing.class_name, {})[name] = thing
+            case StorageClass():
+                self.classes[name] = thing
+            case CSINode():
+                self.nodes[name] = thing
+            case CSIDriver():
+                self.drivers[name] = thing
+            case CSIStorageCapacity():
+                self._capacities.setdefault(thing.storage_class_name, {})[key_of(thing)] = thing
+            case VolumeAttachment():
+                self._attached.setdefault(thing.spec.node_name, {})[name] = thing
+
+    def _remove(self, thing: Stored) -> None:
+        name = thing.metadata.name
+        match thing:
+            case PersistentVolumeClaim():
+                self.claims.pop(key_of(thing), None)
+            case PersistentVolume():
+                self.volumes.pop(name, None)
+                _drop(self._of_class, thing.class_name, name)
+            case StorageClass():
+                self.classes.pop(name, None)
+            case CSINode():
+                self.nodes.pop(name, None)
+            case CSIDriver():
+                self.drivers.pop(name, None)
+            case CSIStorageCapacity():
+                _drop(self._capacities, thing.storage_class_name, key_of(thing))
+            case VolumeAttachment():
+                _drop(self._attached, thing.spec.node_name, name)
+
+
+def _drop(groups: dict[str, dict[K, V]], group: str, key: K) -> None:
+    found = groups.get(group)
+    if found is not None and found.pop(key, None) is not None and not found:
+        del groups[group]

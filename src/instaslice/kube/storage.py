@@ -1,0 +1,175 @@
+"""Volumes, and what says where they can be used: claims, classes, drivers. Only with fields that are read."""
+
+from typing import Final
+
+from instaslice.kube.core import LabelSelector, NodeSelector
+from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.resource import Resource
+
+BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
+
+
+class StorageRequests(Part, frozen=True):
+    requests: dict[str, str] | None = None
+
+    @property
+    def storage(self) -> str:
+        return (self.requests or {}).get("storage", "")
+
+
+class ClaimSpec(Part, frozen=True):
+    access_modes: list[str] | None = None
+    selector: LabelSelector | None = None
+    resources: StorageRequests = StorageRequests()
+    volume_name: str = ""
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
+
+
+class ClaimStatus(Part, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolumeClaim(Part, frozen=True):
+    metadata: ObjectMeta
+    spec: ClaimSpec = ClaimSpec()
+    status: ClaimStatus = ClaimStatus()
+
+    @property
+    def class_name(self) -> str:
+        return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name)
+
+    @property
+    def bound(self) -> bool:
+        """Fully: the volume knows of it too."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
+
+
+class VolumeNodeAffinity(Part, frozen=True):
+    required: NodeSelector | None = None
+
+
+class ClaimReference(Part, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CSISource(Part, frozen=True):
+    driver: str
+    volume_handle: str
+
+
+class VolumeSpec(Part, frozen=True):
+    capacity: dict[str, str] | None = None
+    access_modes: list[str] | None = None
+    claim_ref: ClaimReference | None = None
+    storage_class_name: str = ""
+    volume_mode: str = "Filesystem"
+    volume_attributes_class_name: str = ""
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CSISource | None = None
+
+    @property
+    def storage(self) -> str:
+        return (self.capacity or {}).get("storage", "")
+
+
+class VolumeStatus(Part, frozen=True):
+    phase: str = ""
+
+
+class PersistentVolume(Part, frozen=True):
+    metadata: ObjectMeta
+    spec: VolumeSpec = VolumeSpec()
+    status: VolumeStatus = VolumeStatus()
+
+    @property
+    def class_name(self) -> str:
+        return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name)
+
+
+class TopologyRequirement(Part, frozen=True):
+    key: str
+    values: list[str] | None = None
+
+
+class TopologyTerm(Part, frozen=True):
+    match_label_expressions: list[TopologyRequirement] | None = None
+
+
+class StorageClass(Part, frozen=True):
+    metadata: ObjectMeta
+    provisioner: str = ""
+    volume_binding_mode: str = "Immediate"
+    allowed_topologies: list[TopologyTerm] | None = None
+
+
+class Attachable(Part, frozen=True):
+    count: int | None = None
+
+
+class NodeDriver(Part, frozen=True):
+    name: str
+    allocatable: Attachable | None = None
+
+
+class CSINodeSpec(Part, frozen=True):
+    drivers: list[NodeDriver] | None = None
+
+
+class CSINode(Part, frozen=True):
+    """The drivers of one node, and how many volumes each may attach there."""
+
+    metadata: ObjectMeta
+    spec: CSINodeSpec = CSINodeSpec()
+
+
+class CSIDriverSpec(Part, frozen=True):
+    storage_capacity: bool = False
+    prevent_pod_scheduling_if_missing: bool = False
+
+
+class CSIDriver(Part, frozen=True):
+    metadata: ObjectMeta
+    spec: CSIDriverSpec = CSIDriverSpec()
+
+
+class CSIStorageCapacity(Part, frozen=True):
+    """What a driver could still make of one class for the nodes of one topology."""
+
+    metadata: ObjectMeta
+    storage_class_name: str
+    node_topology: LabelSelector | None = None
+    capacity: str = ""
+    maximum_volume_size: str = ""
+
+
+class AttachmentSource(Part, frozen=True):
+    persistent_volume_name: str = ""
+
+
+class AttachmentSpec(Part, frozen=True):
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Part, frozen=True):
+    metadata: ObjectMeta
+    spec: AttachmentSpec = AttachmentSpec()
+
+
+_GROUP: Final = "storage.k8s.io"
+CLAIMS = Resource(PersistentVolumeClaim, "PersistentVolumeClaim", "persistentvolumeclaims")
+VOLUMES = Resource(PersistentVolume, "PersistentVolume", "persistentvolumes", namespaced=False)
+CLASSES = Resource(StorageClass, "StorageClass", "storageclasses", group=_GROUP, namespaced=False)
+CSI_NODES = Resource(CSINode, "CSINode", "csinodes", group=_GROUP, namespaced=False)
+CSI_DRIVERS = Resource(CSIDriver, "CSIDriver", "csidrivers", group=_GROUP, namespaced=False)
+CSI_CAPACITIES = Resource(CSIStorageCapacity, "CSIStorageCapacity", "csistoragecapacities", group=_GROUP)
+ATTACHMENTS = Resource(VolumeAttachment, "VolumeAttachment", "volumeattachments", group=_GROUP, namespaced=False)
