@@ -238,6 +238,7 @@ def main() -> None:
     parser.add_argument("--file", action="append", default=[], help="only of files of this name; may be given again")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1))
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the copies go then, too
     packages = given.package or list(TESTS)
     every = [
         mutant

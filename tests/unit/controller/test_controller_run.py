@@ -238,6 +238,21 @@ async def test_another_hand_in_a_spec_ends_it():
     assert [type(each) for each in leaves(ended.value)] == [Deposed]
 
 
+async def test_a_pass_that_fails_ends_it(monkeypatch):
+    plant = Plant()
+    world = plant.world
+    controller = Controller(world.server.client(), plant.policy, clock=world.clock, rng=Random(0), settings=Settings())
+    task = asyncio.create_task(controller.run())
+    await plant.passes(1)
+    monkeypatch.setattr(controller.dispatcher, "decide", lambda: 1 / 0)
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)  # it is raised in a callback too
+    world.add_pod("1g.5gb")
+    await settled()
+    with pytest.raises(BaseExceptionGroup) as ended:
+        await asyncio.wait_for(task, 5)
+    assert [type(each) for each in leaves(ended.value)] == [ZeroDivisionError]
+
+
 class Study:
     """Counts as thought about once it is adopted."""
 

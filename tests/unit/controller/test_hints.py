@@ -68,7 +68,9 @@ async def test_a_placeholder_comes_when_its_shape_was_wanted_for_long_enough(des
     assert desk.there == []
     await desk.passes(0.2)
     assert desk.there == ["1000m"]
-    assert [each.metadata.namespace for each in desk.placeholders] == ["ours"]
+    (made,) = desk.placeholders
+    assert made.metadata.namespace == "ours"
+    assert names.MEMORY not in made.spec.containers[0].resources.requests, "nobody said how much a node has"
 
 
 async def test_what_is_said_again_and_again_does_not_begin_its_time_anew(desk):
