@@ -32,7 +32,7 @@ class Cache(Generic[T]):
         self._found: dict[str, dict[str, dict[Key, T]]] = {name: {} for name in self._indexes}
         self._handlers: list[Handler[T]] = []
         self._answered: set[Key] = set()
-        """What an answer told since the last complete list, and the watch has not told yet."""
+        """Objects that an answer changed since the last complete list, and the watch has not caught up with."""
         self._synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -65,8 +65,8 @@ class Cache(Generic[T]):
     def replace(self, objects: Mapping[Key, T]) -> None:
         """Become this complete list. Handlers hear the difference only: what left while nobody watched, what came,
         what has another resource version; nothing twice."""
-        # The server may have made the list before it answered a write, so that it lacks what the answer told. Anything
-        # else that looks newer here than there is of another history: etcd was restored from a backup.
+        # The server may have made the list before it answered a write, so the list may lack what the answer said. If
+        # anything else is older in the list than here, this is a different history: etcd was restored from a backup.
         ahead = {key for key, thing in objects.items() if self._is_older(key, thing)}
         if not ahead <= self._answered:
             ahead = set()

@@ -149,8 +149,8 @@ class FromKubeconfig:
 
 
 class _Certificates:
-    """A TLS context made from files, and made again when one of them is another. Where that does not work (half of a
-    pair is written, say), the last one that did holds until the files change again."""
+    """A TLS context made from files, and made again when one of them has changed. Where that fails (only half of a
+    pair is written, say), the last one that worked is used until the files change again."""
 
     def __init__(self, make: Callable[[], ssl.SSLContext], files: Sequence[Path]) -> None:
         self._make = make

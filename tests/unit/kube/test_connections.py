@@ -226,15 +226,18 @@ class Stream:
     """Says one chunk each time it is told to."""
 
     def __init__(self):
-        self._more = asyncio.Semaphore(0)
+        self._more = asyncio.Queue()
 
     async def __call__(self, _reader, writer):
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-        while await self._more.acquire():
+        while await self._more.get():
             writer.write(b"1\r\nx\r\n")
 
     def say(self):
-        self._more.release()
+        self._more.put_nowait(True)
+
+    def end(self):
+        self._more.put_nowait(False)
 
 
 @contextlib.asynccontextmanager
@@ -245,6 +248,7 @@ async def streaming(clock, silent_after):
         answer = await made.send("GET", "/x", headers=ASKED, silent_after=silent_after)
         await answer.head()
         yield stream, answer
+        stream.end()
         made.done(answer)
         assert clock.waiting == 0
 
@@ -286,11 +290,25 @@ def test_an_address_that_is_none(address):
         to("http://good", proxy=address)
 
 
+class Mute:
+    """Hears that somebody wants to speak TLS, and says nothing."""
+
+    def __init__(self):
+        self.heard = asyncio.Event()
+
+    async def talk(self, reader, writer):
+        await reader.readexactly(1)
+        self.heard.set()
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+
 async def test_a_server_that_never_completes_the_handshake(clock):
-    server = Server()
+    server = Mute()
     async with listening(server) as port:
         sending = asyncio.create_task(to(f"https://127.0.0.1:{port}", clock=clock).send("GET", "/", headers={}))
-        await until(lambda: server.open)
+        await server.heard.wait()
         clock.advance(CONNECT_SECONDS)
         with pytest.raises(NotConnected, match="no connection within 10 s"):
             await sending

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 from fleets import A100, fleet, node_of, place, spots
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from instaslice.geometry import models
@@ -91,6 +91,7 @@ BY_NUMBER = [name for name in policies.names() if name not in ("das", "dra")]  #
 
 
 @pytest.mark.parametrize("name", BY_NUMBER)
+@settings(max_examples=40)
 @given(steps=STEPS)
 def test_a_fleet_that_changed_decides_as_one_made_of_what_is_left(name, steps):
     """Numbers that are used again stand for nothing of those that had them before."""
