@@ -19,6 +19,9 @@ class Kubelet:
         self.places = Places(root / "kubelet", root / "cdi", root / "state")
         self.registered = {}
         self.held = {}
+        self.asked, self.answers = asyncio.Event(), asyncio.Event()
+        """Set when an answer who holds what is made up, and waited for before it is given."""
+        self.answers.set()
         self._server = None
 
     async def start(self):
@@ -45,6 +48,8 @@ class Kubelet:
         for seat, pod in self.held.items():
             main = answer.pod_resources.add(name=pod, namespace="team").containers.add(name="main")
             main.devices.add(resource_name=RESOURCE, device_ids=[seat])
+        self.asked.set()
+        await self.answers.wait()
         return answer
 
     def channel(self, resource=RESOURCE):

@@ -177,6 +177,27 @@ async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_unti
     assert news[8:] == [False] * 8
 
 
+async def test_an_answer_that_is_older_than_a_seat_was_handed_out_again_says_nothing_of_it(kubelet, serve):
+    seating = await serve(A, B)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
+    kubelet.answers.clear()
+    kubelet.asked.clear()
+    seating._news.set()
+    await kubelet.asked.wait()
+    await kubelet.admit("b", "1g.5gb-0")
+    kubelet.answers.set()
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
+
+
+async def test_a_container_is_given_the_seat_that_it_had_once_more(kubelet, serve):
+    seating = await serve(A)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) and "1g.5gb-0" in seating._held)
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
+
+
 async def test_a_file_goes_when_its_slice_is_taken_back(kubelet, serve):
     seating = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")

@@ -1,5 +1,6 @@
 """When things are tried again, and what is left alone."""
 
+import msgspec
 import pytest
 from agent_bench import Bench
 
@@ -134,3 +135,22 @@ def test_a_slice_that_goes_missing_long_after_a_boot_is_not_laid_to_it():
     bench.agent.look()
     assert bench.work() == {"a-0": "failed"}
     assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
+
+
+def test_a_boot_under_a_running_pod_is_told_as_what_took_its_slice():
+    bench = Bench()
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.write(bench.wants("a-0", state="ungated"))
+    bench.work()
+    bench.driver.reboot()
+    assert bench.work() == {"a-0": "failed"}
+    assert bench.written.slices[0].reason.startswith("slice lost: the node was started anew (boot ")
+
+
+@pytest.mark.parametrize("state, told", [("creating", "failed"), ("ungated", "failed"), ("deleting", "deleted")])
+def test_an_allocation_on_a_gpu_that_is_not_in_the_node(state, told):
+    bench = Bench()
+    bench.write(msgspec.structs.replace(bench.wants("a-0", state=state), gpu="GPU-elsewhere"))
+    assert bench.work() == {"a-0": told}
+    assert ("is not in this node (it has GPU-" in bench.written.slices[0].reason) == (told == "failed")
