@@ -26,13 +26,21 @@ class Agenda:
         """When the next is due."""
         return self._heap[0][0] if self._heap else None
 
-    def run(self, now: float) -> None:
-        """Everything that is due. What is put in meanwhile waits for the next run, so this ends."""
-        due = []
+    def run(self, now: float, over: Callable[[], bool] = lambda: False) -> None:
+        """Everything that is due, or as much of it as there is time for: the rest is due still. What is put in
+        meanwhile waits for the next run, so this ends."""
+        last = self._number
+        later: list[tuple[float, int, Call]] = []
         while self._heap and self._heap[0][0] <= now:
-            due.append(heappop(self._heap)[2])
-        for call in due:
+            entry = heappop(self._heap)
+            if entry[1] > last:
+                later.append(entry)
+                continue
             try:
-                call(now)
+                entry[2](now)
             except Exception as error:
                 self._failed(error)
+            if over():
+                break
+        for entry in later:
+            heappush(self._heap, entry)

@@ -292,9 +292,13 @@ class Dispatcher:
         """One pass along the line, or as much of it as may be done at once: `due` says when to go on."""
         now = self._clock()
         until = now + STEP_SECONDS
-        self.agenda.run(now)
+
+        def over() -> bool:
+            return self._clock() >= until
+
+        self.agenda.run(now, over)
         self._keep_room(now, until)
-        self._pass_complete = self.line.serve(self._served, lambda: self._clock() >= until)
+        self._pass_complete = self.line.serve(self._served, over)
         for uid in [each for each in self._new if each not in self.line or self.line.was_refused(each)]:
             self._new.discard(uid)
             if uid in self.line:
@@ -597,6 +601,8 @@ class Dispatcher:
     def _would_take(self, uid: str, placer: Placer) -> bool:
         """Whether a pod that waits would go where the placer places."""
         ask, verdict = self._asks[uid], self.filters.for_pod(self.pods[uid])
+        if not any(name in ask.admitted for name in placer.fleet.nodes):
+            return False
         demand = ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
         return isinstance(placer.place(demand), Plan)
 
