@@ -53,7 +53,7 @@ def there(world, uid="other", labels=None, node="a", **fields):
     meta = ObjectMeta(namespace="team", name=uid, uid=uid, labels=labels or {})
     pod = msgspec.convert({"metadata": {}, "spec": {"nodeName": node, **fields}}, Pod)
     pod = msgspec.structs.replace(pod, metadata=meta)
-    world.dispatcher.pod_changed(None, pod)
+    world._set(pod)
     return pod
 
 
@@ -85,7 +85,7 @@ def test_a_pod_stays_away_from_one_that_does_not_want_it_though_it_has_no_wish_i
     world.settle()
     assert world.running() == [other], "pods that look alike but for a label are judged apart"
     assert "pod anti-affinity of a pod already there with pods app=web" in why(world, uid).message
-    world.dispatcher.pod_changed(there(world, **APART), None)
+    world.delete_pod("other")
     world.settle()
     assert uid in world.running()
 
@@ -126,7 +126,7 @@ def test_labels_that_a_running_pod_is_given_count(world):
     world.settle()
     assert not world.running()
     meta = msgspec.structs.replace(other.metadata, labels={"app": "db"})
-    world.dispatcher.pod_changed(other, msgspec.structs.replace(other, metadata=meta))
+    world._set(msgspec.structs.replace(other, metadata=meta))
     world.settle()
     assert world.running() == [uid]
 
@@ -134,8 +134,8 @@ def test_labels_that_a_running_pod_is_given_count(world):
 def test_labels_of_a_namespace_count(world):
     other = there(world, labels={"app": "db"})
     meta = msgspec.structs.replace(other.metadata, namespace="store", uid="far")
-    world.dispatcher.pod_changed(None, msgspec.structs.replace(other, metadata=meta))
-    world.dispatcher.pod_changed(other, None)
+    world.delete_pod("other")
+    world._set(msgspec.structs.replace(other, metadata=meta))
     uid = web(world, **towards("podAffinity", term(app="db", selecting={"matchLabels": {"kind": "data"}})))
     world.settle()
     assert not world.running()
@@ -250,7 +250,7 @@ def test_a_pod_that_was_counted_in_balance_when_it_was_promised_is_let_go(two):
     uid = web(two, topologySpreadConstraints=[spread(HOST, app="web")])
     two.dispatcher.decide()
     promised = two.on(uid)
-    two.dispatcher.pod_changed(next(each for each in others if each.spec.node_name != promised), None)
+    two.delete_pod(next(each.metadata.uid for each in others if each.spec.node_name != promised))
     two.settle()
     assert two.running() == [uid]
     assert two.on(uid) == promised

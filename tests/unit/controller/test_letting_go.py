@@ -117,7 +117,7 @@ def overdue(world, monkeypatch):
     """A pod that nobody has bound in time, and that is about to fail."""
     with monkeypatch.context() as nobody:
         nobody.setattr(World, "_bindable", lambda *_: None)
-        uid = world.add_pod("1g.5gb")
+        uid = world.add_pod("1g.5gb", owner="ReplicaSet/web")
         world.settle()
         world.now += 301
         world.settle(but="fail")

@@ -482,7 +482,7 @@ def test_a_pod_whose_slices_came_within_five_seconds_is_told_nothing_of_them(wor
 
 def test_what_the_scheduler_said_last_is_in_the_words_of_an_unbound_pod(world, monkeypatch):
     monkeypatch.setattr(World, "_bindable", lambda *_: None)
-    uid = world.add_pod("1g.5gb")
+    uid = world.add_pod("1g.5gb", owner="ReplicaSet/web")
     world.settle()
     said = Condition(type="PodScheduled", status="False", reason="Unschedulable", message="no such volume")
     world._set(msgspec.structs.replace(world.pods[uid], status=PodStatus(phase="Pending", conditions=[said])))
