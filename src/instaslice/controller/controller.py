@@ -251,6 +251,8 @@ class Controller:
         pod, promise = self.dispatcher.pods.get(uid), self.dispatcher.ledger.promises.get(uid)
         if pod is None or promise is None or not gated(pod) or not promise.created:
             return None
+        if self.dispatcher.ledger.books[promise.node].unready:
+            return None  # since it was ordered; it is ordered again when the node serves
         if not self._leads():
             return LAZY_SECONDS
         try:

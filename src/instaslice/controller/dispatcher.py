@@ -215,14 +215,26 @@ class Dispatcher:
 
     def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
         """Claims and volumes, and what says where they can be used."""
-        if self.filters.storage_changed(old, new):
+        try:
+            helps = self.filters.storage_changed(old, new)
+        except Exception as error:
+            thing = new or old
+            name = thing.metadata.name if thing is not None else ""
+            self.quarantine.failed(f"{type(thing).__name__} {name} is left as it was", error)
+            return
+        if helps:
             # Those that waited for a claim may now wait for something else, and are to be told.
             self._new |= self.filters.held_by_claims
             self.filters.held_by_claims.clear()
             self._room_came()
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
-        if self.filters.namespace_changed(old, new):
+        try:
+            helps = self.filters.namespace_changed(old, new)
+        except Exception as error:
+            self.quarantine.failed(f"namespace {_changed(old, new).metadata.name} is left as it was", error)
+            return
+        if helps:
             self._room_came()
 
     def _filtered(self, pod: Pod) -> None:
@@ -239,8 +251,11 @@ class Dispatcher:
     def _reshape(self, uids: Iterable[str]) -> None:
         """More counts for these pods than did when they came."""
         for uid in uids:
-            self._narrowed(self.pods[uid])
-            self._queue(self.pods[uid])
+            try:
+                self._narrowed(self.pods[uid])
+                self._queue(self.pods[uid])
+            except Exception as error:
+                self.set_aside(Kind.POD, uid, error)
 
     def _narrowed(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""

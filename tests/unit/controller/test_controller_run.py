@@ -193,7 +193,7 @@ async def test_what_was_begun_by_the_last_one_is_ended_by_the_next():
 
 async def test_a_deadline_comes_though_nothing_else_happens(plant, monkeypatch):
     monkeypatch.setattr(World, "_bindable", lambda *_: None)
-    uid = plant.world.add_pod("1g.5gb")
+    uid = plant.world.add_pod("1g.5gb", owner="ReplicaSet/web")
     await plant.passes(299)
     assert plant.world.pods[uid].status.phase == "Pending"
     await plant.passes(3)
@@ -206,7 +206,7 @@ async def test_limits_are_those_that_were_set(monkeypatch):
     monkeypatch.setattr(World, "_bindable", lambda *_: None)
     plant = Plant(limits=Limits(bind=30.0))
     async with plant.running():
-        uid = plant.world.add_pod("1g.5gb")
+        uid = plant.world.add_pod("1g.5gb", owner="ReplicaSet/web")
         await plant.passes(32)
         assert plant.world.pods[uid].status.phase == "Failed"
 

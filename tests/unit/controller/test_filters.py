@@ -11,7 +11,7 @@ from test_volumes import NOW, WAIT, claim, volume
 from world import World, why
 
 from instaslice.api.names import GATE
-from instaslice.kube.core import Container, ContainerPort, Namespace, Pod, PodSpec, Resources
+from instaslice.kube.core import PODS, Container, ContainerPort, Namespace, Pod, PodSpec, Resources
 from instaslice.kube.meta import ObjectMeta
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -48,13 +48,12 @@ def opens(port):
     ]
 
 
-def there(world, uid="other", labels=None, node="a", **fields):
+def there(world, uid="other", labels=None, node="a", namespace="team", **fields):
     """A pod without slices that runs on a node."""
-    meta = ObjectMeta(namespace="team", name=uid, uid=uid, labels=labels or {})
+    meta = ObjectMeta(namespace=namespace, name=uid, uid=uid, labels=labels or {})
     pod = msgspec.convert({"metadata": {}, "spec": {"nodeName": node, **fields}}, Pod)
     pod = msgspec.structs.replace(pod, metadata=meta)
-    world._set(pod)
-    return pod
+    return world.server.put(PODS, pod)
 
 
 def in_team(thing):
@@ -80,12 +79,12 @@ def test_replicas_that_must_not_share_a_node_get_one_each_and_the_third_waits_fo
 
 
 def test_a_pod_stays_away_from_one_that_does_not_want_it_though_it_has_no_wish_itself(world):
-    there(world, **APART)
+    present = there(world, **APART)
     uid, other = web(world), web(world, labels={"app": "else"})
     world.settle()
     assert world.running() == [other], "pods that look alike but for a label are judged apart"
     assert "pod anti-affinity of a pod already there with pods app=web" in why(world, uid).message
-    world.delete_pod("other")
+    world.delete_pod(present.metadata.uid)
     world.settle()
     assert uid in world.running()
 
@@ -126,16 +125,13 @@ def test_labels_that_a_running_pod_is_given_count(world):
     world.settle()
     assert not world.running()
     meta = msgspec.structs.replace(other.metadata, labels={"app": "db"})
-    world._set(msgspec.structs.replace(other, metadata=meta))
+    world.server.put(PODS, msgspec.structs.replace(other, metadata=meta))
     world.settle()
     assert world.running() == [uid]
 
 
 def test_labels_of_a_namespace_count(world):
-    other = there(world, labels={"app": "db"})
-    meta = msgspec.structs.replace(other.metadata, namespace="store", uid="far")
-    world.delete_pod("other")
-    world._set(msgspec.structs.replace(other, metadata=meta))
+    there(world, labels={"app": "db"}, namespace="store")
     uid = web(world, **towards("podAffinity", term(app="db", selecting={"matchLabels": {"kind": "data"}})))
     world.settle()
     assert not world.running()

@@ -52,6 +52,18 @@ def test_a_pod_keeps_its_gate_while_no_pod_could_start_there_though_its_slice_is
     assert held in world.told
 
 
+def test_a_pod_that_was_about_to_be_let_go_when_its_node_fell_silent_is_not(world):
+    uid = world.add_pod("1g.5gb")
+    world.settle(but="ungate")
+    assert world.deeds() == [("ungate", uid)]
+    serves(world, Truth.FALSE)
+    world.settle()
+    assert gated(world.pods[uid])
+    serves(world, Truth.TRUE)
+    world.settle()
+    assert world.running() == [uid]
+
+
 def test_it_is_let_go_when_the_node_serves_again(world, held):
     serves(world, Truth.TRUE)
     world.settle()

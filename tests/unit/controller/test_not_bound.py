@@ -11,7 +11,9 @@ from instaslice.kube.core import Condition, PodStatus
 def unbinding(world, monkeypatch):
     """Nobody binds pods to node a."""
     bindable = World._bindable
-    monkeypatch.setattr(World, "_bindable", lambda *given: {"a": None}.get(bindable(*given), bindable(*given)))
+    monkeypatch.setattr(
+        World, "_bindable", lambda self, pod: bindable(self, pod) if self.on(pod.metadata.uid) != "a" else None
+    )
     return world
 
 

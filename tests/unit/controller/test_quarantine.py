@@ -1,23 +1,28 @@
 """An object that cannot be handled is set aside until it changes: it keeps what it holds, and all else goes on."""
 
 import asyncio
+import json
 import random
+from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from world import World, why
 
 from instaslice.api import names
+from instaslice.api.instaslice import INSTASLICES
 from instaslice.controller.agenda import Agenda
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.quarantine import Kind, Quarantine
+from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import Condition, Node, NodeStatus, Pod, PodSpec
-from instaslice.kube.errors import Unreachable, Unreadable
+from instaslice.kube.core import NODES, PODS, Condition, Namespace, Node, NodeStatus, Pod, PodSpec
+from instaslice.kube.errors import Invalid, Unreachable, Unreadable
 from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.storage import PersistentVolumeClaim
 from instaslice.placement import policies
 
 
@@ -60,6 +65,19 @@ def test_a_pod_costs_only_itself(world, monkeypatch, method):
     world.change_pod(bad, priority=1)
     world.settle()
     assert bad in world.running(), "it has changed"
+
+
+def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatch):
+    small = world.add_pod("1g.5gb")
+    world.settle()
+    bad = world.add_pod("7g.40gb")
+    fails_for(monkeypatch, Dispatcher, "_keep", bad)
+    world.wait(301)
+    assert why(world, bad).kind == "SetAside"
+    world.end_pod(small)
+    other = world.add_pod("7g.40gb")
+    world.settle()
+    assert world.running() == [other]
 
 
 def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
@@ -226,3 +244,74 @@ async def test_words_that_fail_are_not_told_for_ever(controller, monkeypatch):
 
 def _defect(*_, **__):
     raise RuntimeError("a defect")
+
+
+class Streams:
+    """A server whose lists are empty but for one object of a kind, which cannot be read."""
+
+    def __init__(self, resource, document):
+        self._resource, self._document = resource, document
+
+    async def pages(self, resource, _selector):
+        items = [self._document] if resource is self._resource else []
+        body = {"metadata": {"resourceVersion": "1"}, "items": items}
+        yield resource.read_page("list", json.dumps(body).encode())
+
+    @asynccontextmanager
+    async def watch(self, resource, _selector, params, *, silent_after):
+        if "sendInitialEvents" in params:
+            raise Invalid("a server without watch lists")
+        await asyncio.Event().wait()
+        yield
+
+
+@pytest.mark.parametrize(
+    "resource, cache, kind, key",
+    [
+        pytest.param(PODS, "pods", Kind.POD, "uid-x", id="a pod"),
+        pytest.param(NODES, "nodes", Kind.NODE, "x", id="a node"),
+        pytest.param(INSTASLICES, "instaslices", Kind.INSTASLICE, "x", id="an Instaslice"),
+    ],
+)
+async def test_what_the_watch_cannot_read_is_set_aside(resource, cache, kind, key):
+    bad = {"metadata": {"name": "x", "uid": "uid-x", "resourceVersion": "1"}, "spec": 7, "status": 7}
+    made = Controller(
+        Streams(resource, bad),
+        policies.named("adaptive"),
+        clock=SystemClock(),
+        rng=random.Random(0),
+        settings=Settings(),
+    )
+    watching = asyncio.create_task(made._watch(resource, getattr(made, cache)))
+    await asyncio.wait_for(getattr(made, cache).synced(), 5)
+    watching.cancel()
+    assert "cannot be read" in made.dispatcher.quarantine.why(kind, key)
+
+
+@pytest.mark.parametrize(
+    "method, thing",
+    [
+        pytest.param("storage_changed", PersistentVolumeClaim(metadata=ObjectMeta(name="c")), id="a claim"),
+        pytest.param("namespace_changed", Namespace(metadata=ObjectMeta(name="n")), id="a namespace"),
+    ],
+)
+def test_what_pods_are_judged_by_and_nobody_can_handle_is_left_as_it_was(world, monkeypatch, method, thing):
+    monkeypatch.setattr(Filters, method, _defect)
+    getattr(world.dispatcher, method)(None, thing)
+    assert world.dispatcher.quarantine.failures == 1
+
+
+def test_a_pod_whose_slices_may_stand_in_an_object_that_cannot_be_read_does_not_fail(world, monkeypatch):
+    """A controller that is started anew meanwhile has never seen what was promised."""
+    dispatcher = world.dispatcher
+    meta = ObjectMeta(namespace="team", name="sent", uid="sent", annotations={names.MIG_UUIDS: "M", names.NODE: "b"})
+    failed = []
+    monkeypatch.setattr(world.controller, "fail", lambda uid, _: failed.append(uid))
+    dispatcher.pods["sent"] = Pod(metadata=meta)
+    dispatcher.set_aside(Kind.INSTASLICE, "b", Unreadable("Instaslice b cannot be read"))
+    dispatcher._homeless.add("sent")
+    dispatcher._homeless_overdue("sent", 300.0)
+    assert not failed
+    dispatcher.quarantine.release(Kind.INSTASLICE, "b")
+    dispatcher._homeless_overdue("sent", 600.0)
+    assert failed == ["sent"]
