@@ -24,14 +24,14 @@ from instaslice.api.names import GATE, NAMESPACE
 from instaslice.cli.controller import LEASE
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.world import World, look
-from instaslice.controller.orders import Limits
+from instaslice.controller.orders import Limits, NullOrders
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import LEASES, NAMESPACES, PODS, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.cluster import Cluster
 from instaslice.local.objects import Objects
-from instaslice.placement import NodeName, policies
+from instaslice.placement import policies
 
 COUNT, NODES = 3500, 80
 AT_ONCE = 16
@@ -95,7 +95,7 @@ async def transitions(client: Client) -> int:
 
 def pass_seconds(world: World) -> float:
     """A whole pass over all that waits, when room may have come."""
-    dispatcher = Dispatcher(_Nobody(), policies.named(policies.DEFAULT), lambda: 0.0, random.Random(1), Limits())
+    dispatcher = Dispatcher(NullOrders(), policies.named(policies.DEFAULT), lambda: 0.0, random.Random(1), Limits())
     for node in world.nodes:
         dispatcher.node_changed(None, node)
     for thing in world.instaslices:
@@ -112,20 +112,6 @@ def pass_seconds(world: World) -> float:
         took.append(time.process_time() - began)
     print(f"{len(dispatcher.line)} pods in line, a pass {', '.join(f'{1000 * each:.0f}' for each in took)} ms")
     return median(took)
-
-
-class _Nobody:
-    """Carries out no orders."""
-
-    def write(self, node: NodeName, *, soon: bool) -> None: ...
-
-    def ungate(self, uid: str) -> None: ...
-
-    def fail(self, uid: str, reason: str) -> None: ...
-
-    def tell(self, uid: str) -> None: ...
-
-    def wake(self) -> None: ...
 
 
 def _pod(namespace: str, number: int) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.doctor.readable import of_pod
 from instaslice.controller.doctor.world import World, named
-from instaslice.controller.orders import Limits
+from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.quarantine import Kind
 from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.controller.words import FULL, words
@@ -72,20 +72,6 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     slices: list[Place] = []
     left_out: list[str] = []
     """Objects that were left out of account, and why."""
-
-
-class _Ears:
-    """Hears orders and carries out none."""
-
-    def write(self, node: NodeName, *, soon: bool) -> None: ...
-
-    def ungate(self, uid: str) -> None: ...
-
-    def fail(self, uid: str, reason: str) -> None: ...
-
-    def tell(self, uid: str) -> None: ...
-
-    def wake(self) -> None: ...
 
 
 def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
@@ -219,7 +205,7 @@ def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, as
 def _dispatcher(world: World, policy: Policy) -> tuple[Dispatcher, list[str]]:
     """What the controller would know, and what it could make nothing of."""
     now = world.now.timestamp()
-    made = Dispatcher(_Ears(), policy, lambda: now, Random(0), Limits())
+    made = Dispatcher(NullOrders(), policy, lambda: now, Random(0), Limits())
     # As the controller starts: what volumes there are, nodes, what is promised on them, the pods it is promised to.
     made.filters.volumes_known = world.storage is not None
     for namespace in world.namespaces:

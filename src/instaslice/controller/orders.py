@@ -37,3 +37,17 @@ class Orders(Protocol):
 
     def wake(self) -> None:
         """Somebody who waits may fit now: have `decide` called."""
+
+
+class NullOrders:
+    """Carries out none: for whoever only asks a dispatcher what it would do."""
+
+    def write(self, node: NodeName, *, soon: bool) -> None: ...
+
+    def ungate(self, uid: str) -> None: ...
+
+    def fail(self, uid: str, reason: str) -> None: ...
+
+    def tell(self, uid: str) -> None: ...
+
+    def wake(self) -> None: ...
