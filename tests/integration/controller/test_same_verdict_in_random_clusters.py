@@ -128,8 +128,8 @@ async def test_every_pod_is_bound_as_we_would(client, namespace):
                 task.cancel()
     print(f"seed {seed}, {COUNT} pods: {said}")
     assert not differ, f"INSTASLICE_SEED={seed}: {len(differ)} of {COUNT} differ:\n" + "\n".join(differ)
-    if COUNT >= 100:
-        assert {"bound", "refused", *KINDS_OF_REFUSAL[:8]} <= set(said), said
+    # A few pods need not meet every filter; a thousand do.
+    assert {"bound", "refused", *(KINDS_OF_REFUSAL[:8] if COUNT >= 1000 else ())} <= set(said), said
 
 
 async def _compare(watched, made, said):

@@ -15,12 +15,16 @@ FIXED = ("/var/lib/kubelet", "/var/lib/cni", "/etc/cni", "/run/containerd", "/ru
 """Where a kubelet or a container runtime would leave things if it were not kept apart."""
 
 
+CGROUPS = ("instaslice", "kube", "containerd", "cri-")
+"""In the names of cgroups that a cluster, or a kubelet that is not kept apart, would make. Others come and go."""
+
+
 def snapshot() -> dict[str, set[str]]:
     """Everything of that kind on this machine, to be compared before and after: see `blocks.MACHINE`."""
     return {
         "mounts": set(Path("/proc/self/mounts").read_text().splitlines()),
         "links": {entry.name for entry in Path("/sys/class/net").iterdir()},
-        "cgroups": {path for path, _, _ in os.walk("/sys/fs/cgroup")},
+        "cgroups": {path for path, _, _ in os.walk("/sys/fs/cgroup") if any(name in path for name in CGROUPS)},
         "folders": {path for path in FIXED if Path(path).exists()},
     }
 

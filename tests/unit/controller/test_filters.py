@@ -140,6 +140,25 @@ def test_labels_of_a_namespace_count(world):
     assert world.running() == [uid]
 
 
+def test_labels_of_a_namespace_that_is_gone_count_no_more(world):
+    there(world, labels={"app": "db"}, namespace="store")
+    labelled = made(Namespace, "store", labels={"kind": "data"})
+    world.dispatcher.namespace_changed(None, labelled)
+    world.dispatcher.namespace_changed(labelled, None)
+    web(world, **towards("podAffinity", term(app="db", selecting={"matchLabels": {"kind": "data"}})))
+    world.settle()
+    assert not world.running()
+
+
+def test_a_pod_that_changes_in_nothing_that_others_are_judged_by_wakes_nobody(world):
+    other = there(world, **APART)
+    web(world)
+    world.settle()
+    status = msgspec.structs.replace(other.status, message="still here")
+    world.server.put(PODS, msgspec.structs.replace(other, status=status))
+    assert not world.woken
+
+
 def test_a_hard_spread_counts_what_was_only_promised_and_is_kept_by_us_alone(two):
     for name in "ab":
         node = two.nodes[name]

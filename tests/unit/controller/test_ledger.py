@@ -281,6 +281,10 @@ def _defect(*_):
     raise RuntimeError("a defect")
 
 
+def test_an_object_that_was_never_there_is_forgotten_without_a_word():
+    assert ledger().forget("nowhere").pods == set()
+
+
 def test_a_rival_whose_object_went_is_not_kept():
     """Two leaders promised, and the object of one is gone before the pod is looked at."""
     there = allocation("one", "1g.5gb", 0, gpu="GPU-0")

@@ -238,6 +238,17 @@ def test_what_a_node_could_not_be_asked_is_said():
     assert any("1Zi" in each and each.startswith("node gpu-1: ") for each in told.left_out)
 
 
+def test_a_pod_that_could_not_be_counted_is_left_out_by_its_name():
+    waits = pod("w", "1g.5gb", gates=[GATE])
+    odd = pod("odd", "1g.5gb", on="gpu-0")
+    (first,) = odd.spec.containers
+    resources = msgspec.structs.replace(first.resources, requests={"cpu": "1Zi"})
+    spec = msgspec.structs.replace(odd.spec, containers=[msgspec.structs.replace(first, resources=resources)])
+    told = explain(world([waits, msgspec.structs.replace(odd, spec=spec)]), waits, ADAPTIVE)
+    (left_out,) = told.left_out
+    assert left_out.startswith(f"pod {odd.metadata.namespace}/odd: ") and "1Zi" in left_out
+
+
 def test_a_spec_that_calls_a_slice_deleted_is_not_believed():
     gone = msgspec.structs.replace(HELD, state="deleted")
     second = allocation("b", "1g.5gb", 0)

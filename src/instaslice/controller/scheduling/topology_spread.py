@@ -7,6 +7,7 @@ how the scheduler sees a pod that is pinned.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Final, NamedTuple
 
 import msgspec
@@ -60,7 +61,7 @@ class _Spread:
     """Domain → pods, of domains that count."""
     on: dict[NodeName, int]
     """Those on one node."""
-    least: int
+    least: float
 
     def refusal(self, node: Node, *, emptied: bool) -> str | None:
         key, most = self.constraint.key, self.constraint.max_skew
@@ -136,9 +137,8 @@ def _count(
             if other.node in eligible and other.pod.metadata.deletion_timestamp is None:
                 matching[eligible[other.node]] += 1
                 on[other.node] = on.get(other.node, 0) + 1
-    # Without a domain that counts nothing is out of balance.
-    least = min(matching.values(), default=2**31 - 1)
-    if len(matching) < constraint.min_domains:
-        least = 0
+    # With fewer domains than it asks for, those that are missing count as empty. Without any that counts nothing is
+    # out of balance.
+    least = 0 if len(matching) < constraint.min_domains else min(matching.values(), default=inf)
     itself = int(constraint.pods.matches(pod.metadata.labels))
     return _Spread(constraint, itself, matching, on, least)
