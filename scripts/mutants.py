@@ -1,8 +1,9 @@
 """Break the code in small ways and see whether the unit tests notice: `mutants.py [--count N] [--package P]`.
 
-Each mutant is one change of one expression or statement, made in a copy of the tree; the tests that cover its package
-run there until the first fails. One that no test fails for is printed with its diff. Which are tried is drawn by the
-seed from all that there are, so the share that survives is an estimate: of 100, good to some eight points.
+Each mutant is one change of one expression or statement in a function, made in a copy of the tree; the values of
+constants and defaults are left alone. The tests that cover its package run there until the first fails. One that no
+test fails for is printed with its diff. Which are tried is drawn by the seed from all that there are, so the share that
+survives is an estimate: of 100, good to some eight points.
 """
 
 import argparse
@@ -54,6 +55,7 @@ FLIPPED = {
     ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.Add: ast.Sub, ast.Sub: ast.Add,
     ast.Mult: ast.FloorDiv, ast.And: ast.Or, ast.Or: ast.And,
 }  # fmt: skip
+UNDECIDING = ("annotation", "returns", "decorator_list", "bases", "defaults", "kw_defaults")
 SWAPPED = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -88,9 +90,13 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """What may be put in place of which node."""
     yield from _instead(node)
     for name, value in ast.iter_fields(node):
-        # What types, asserts and texts say decides nothing.
-        if name in ("annotation", "returns", "decorator_list", "bases") or isinstance(node, ast.JoinedStr | ast.Assert):
+        # What types, asserts and texts say decides nothing, nor should a test know that a deadline is 120 s and not 121.
+        if name in UNDECIDING or isinstance(node, ast.JoinedStr | ast.Assert):
             continue
+        if isinstance(node, ast.ClassDef) and name == "keywords":
+            continue
+        if isinstance(node, ast.Module | ast.ClassDef) and name == "body":
+            value = [each for each in value if not isinstance(each, ast.Assign | ast.AnnAssign)]
         for each in value if isinstance(value, list) else [value]:
             if isinstance(each, ast.AST) and not _only_said(each):
                 yield from _changes(each)
