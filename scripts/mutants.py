@@ -90,7 +90,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.expr | ast.stmt, str]]:
     """What may be put in place of which node."""
     yield from _instead(node)
     for name, value in ast.iter_fields(node):
-        # What types, asserts and texts say decides nothing, nor should a test know that a deadline is 120 s and not 121.
+        # What types, asserts and texts say decides nothing, nor should a test know that a deadline is 120 s, not 121.
         if name in UNDECIDING or isinstance(node, ast.JoinedStr | ast.Assert):
             continue
         if isinstance(node, ast.ClassDef) and name == "keywords":
