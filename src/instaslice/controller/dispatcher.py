@@ -260,7 +260,7 @@ class Dispatcher:
     def _narrowed(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
         self.line.leave(pod.metadata.uid)
-        if (before := self._asks.pop(pod.metadata.uid, None)) is not None:
+        if (before := self._asks.pop(pod.metadata.uid, None)) is not None and gated(pod):
             self.ask(pod).since = before.since
 
     def resume(self) -> None:
