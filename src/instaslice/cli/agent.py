@@ -18,6 +18,7 @@ from instaslice.agent.seating import Seating
 from instaslice.agent.wiring import Emulated, Nvidia, Wiring
 from instaslice.agent.worker import Habits
 from instaslice.api import names
+from instaslice.cli.numbers import Finite
 from instaslice.drivers.lanes import Lanes
 from instaslice.drivers.latencies import H200, INSTANT
 from instaslice.kube.cache import freeze_heap
@@ -101,7 +102,7 @@ Examples:
 )
 @click.option(
     "--grace",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=60.0,
     show_default=True,
     help="Seconds before a slice that no allocation names and no pod uses is destroyed.",
@@ -109,12 +110,12 @@ Examples:
 @click.option("--keep-foreign", is_flag=True, help="Leave slices alone that are not ours.")
 @click.option(
     "--deadline",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Seconds after which a GPU that does not answer is given up.",
 )
-@click.option("--rate", type=click.FloatRange(1), default=1000.0, show_default=True, help="Requests a second.")
+@click.option("--rate", type=Finite(1), default=1000.0, show_default=True, help="Requests a second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
     node: str | None,

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from instaslice.api import names
+from instaslice.cli.numbers import Finite
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
@@ -46,28 +47,28 @@ Examples:
 )
 @click.option(
     "--patience",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=Limits.patience,
     show_default=True,
     help="Seconds that the first in line lets smaller pods pass; then room is kept for it.",
 )
 @click.option(
     "--create-timeout",
-    type=click.FloatRange(1),
+    type=Finite(1),
     default=Limits.create,
     show_default=True,
     help="Seconds after which a node whose agent does not answer is left alone.",
 )
 @click.option(
     "--bind-timeout",
-    type=click.FloatRange(1),
+    type=Finite(1),
     default=Limits.bind,
     show_default=True,
     help="Seconds after which a pod with slices that nobody binds fails and gives them back.",
 )
 @click.option(
     "--node-timeout",
-    type=click.FloatRange(1),
+    type=Finite(1),
     default=Limits.node,
     show_default=True,
     help="Seconds after which a node that is not ready is given up.",
@@ -85,7 +86,7 @@ Examples:
     metavar="N",
     help="Show node autoscalers what pods wait for, by at most N placeholder pods; 0 shows nothing.",
 )
-@click.option("--rate", type=click.FloatRange(1), default=1000, show_default=True, help="Requests a second, at most.")
+@click.option("--rate", type=Finite(1), default=1000, show_default=True, help="Requests a second, at most.")
 def command(
     kubeconfig: Path | None,
     namespace: str,

@@ -91,7 +91,7 @@ def _text(told: Explanation, now: datetime) -> None:
     for why, nodes in told.nodes.items():
         click.echo(f"  not on    {_some(nodes)}: {why}")
     if told.could:
-        click.echo(f"  could     {_some(told.could)} would hold it once others there have ended")
+        click.echo(f"  could     {_some(told.could)} would hold it if nothing else ran there")
     else:
         click.echo("  could     no node would hold it, even empty: it needs another node, or must ask for less")
 

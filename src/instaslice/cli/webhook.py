@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from instaslice.api import names
+from instaslice.cli.numbers import Finite
 from instaslice.geometry import models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
@@ -56,7 +57,7 @@ Examples:
 )
 @click.option(
     "--check-every",
-    type=click.FloatRange(0, min_open=True),
+    type=Finite(0, min_open=True),
     default=EVERY_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -64,7 +65,7 @@ Examples:
 )
 @click.option(
     "--drain",
-    type=click.FloatRange(0),
+    type=Finite(0),
     default=PAUSE_SECONDS,
     show_default=True,
     metavar="SECONDS",

@@ -75,10 +75,16 @@ class Dispatcher:
         self._new_asks = Asks(self.nodes, self._admission_changes, self.rooms, self.ledger.placer)
         self._new: set[str] = set()
         """In line since they were last asked for."""
+        self._outdated: dict[str, None] = {}
+        """Those whose shape has to be found again."""
         self._homeless: set[str] = set()
         """Ungated pods whose promise is lost."""
         self._given_up: set[NodeName] = set()
         """Nodes that have not been ready for too long."""
+        self._shut_counts: dict[str, int] = {}
+        """How often a pod was not let go though its slices were made."""
+        self.held_back: dict[str, str] = {}
+        """Pods that are not placed again for a while for that reason."""
         self._failures: dict[Grant, int] = {}
         self._again = 0.0
         """When to think again about keeping room."""
@@ -143,6 +149,7 @@ class Dispatcher:
                 self.filters.node_changed(self.nodes.pop(NodeName(key), None), None)
                 self.rooms.remove_node(key)
                 self._admission_changes.add(NodeName(key))
+                self._room_came()  # where pods are spread over nodes, one less may be what they wait for
             case Kind.INSTASLICE:
                 self.ledger.set_aside(NodeName(key), f"its Instaslice object is set aside ({why})")
 
@@ -199,7 +206,7 @@ class Dispatcher:
         else:
             if (
                 new.spec.node_name
-                and (old is None or old.spec != new.spec)
+                and (old is None or old.ended or old.spec != new.spec)
                 and self.rooms.charge(uid, new.spec.node_name, effective(new))
             ):
                 self._room_came()
@@ -212,6 +219,7 @@ class Dispatcher:
         elif self.pods.pop(uid, None) is not None:
             self._look(uid)
             self._asks.pop(uid, None)
+            self._forget_shut(uid)
 
     def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
         """Claims and volumes, and what says where they can be used."""
@@ -245,12 +253,21 @@ class Dispatcher:
             helps = self.filters.refresh(pod)
         if helps:
             self._room_came()
-        if keys := self.filters.label_keys(pod):
-            self._reshape([uid for uid in self.line if not keys.isdisjoint(self.pods[uid].metadata.labels)])
+        if told := self.filters.tells_apart(pod):
+            self._reshape(uid for uid in self.line.uids() if told(self.pods[uid]))
 
     def _reshape(self, uids: Iterable[str]) -> None:
-        """More counts for these pods than did when they came."""
-        for uid in uids:
+        """More counts for these pods than did when they came. Until they are of other shapes they are only asked for
+        too seldom: each is judged by itself."""
+        self._outdated.update(dict.fromkeys(uids))
+        if self._outdated:
+            self._orders.wake()
+
+    def _update_shapes(self, over: Callable[[], bool]) -> None:
+        while self._outdated and not over():
+            uid, _ = self._outdated.popitem()
+            if uid not in self.line:
+                continue
             try:
                 self._narrowed(self.pods[uid])
                 self._queue(self.pods[uid])
@@ -297,8 +314,9 @@ class Dispatcher:
             return self._clock() >= until
 
         self.agenda.run(now, over)
+        self._update_shapes(over)
         self._keep_room(now, until)
-        self._pass_complete = self.line.serve(self._served, over)
+        self._pass_complete = self.line.serve(self._served, over) and not self._outdated
         for uid in [each for each in self._new if each not in self.line or self.line.was_refused(each)]:
             self._new.discard(uid)
             if uid in self.line:
@@ -342,11 +360,13 @@ class Dispatcher:
             return True
 
     def _place(self, uid: str) -> bool:
-        ask = self._asks[uid]
+        ask, kept = self._asks[uid], self.patience.kept
         with self.patience.lifted_for(uid):
             plan = self._plan(self.pods[uid], ask)
             if plan is not None:
                 self._promise(self.pods[uid], ask, plan)
+        if plan is not None and kept is not None and kept.uid == uid:
+            self._room_came()  # what it leaves of what was kept for it
         return plan is not None
 
     def _plan(self, pod: Pod, ask: Ask) -> Plan | None:
@@ -453,9 +473,12 @@ class Dispatcher:
             # Whoever promised it may have been killed before it said so.
             self._orders.tell(uid)
         if gated(pod):
-            if failed := failed or self._shut(pod, promise):
-                self._take_back(promise, failed)
+            shut = "" if failed else self._shut(pod, promise)
+            if failed or shut:
+                self._take_back(promise, failed or shut)
                 self._orders.tell(uid)
+                if shut:
+                    self._hold_back(uid, shut)
                 self._queue(pod)
             elif promise.created and self.ledger.books[promise.node].unready:
                 # Ungated now, it would be refused there. `_create_overdue` places it elsewhere if this lasts.
@@ -465,6 +488,7 @@ class Dispatcher:
                     self._failures.pop(slot.grant, None)
                 self._orders.ungate(uid)
             return
+        self._forget_shut(uid)
         if any(slot.allocation.state is not State.UNGATED for slot in promise.slots):
             promise.become(State.UNGATED)
             self._orders.write(promise.node, soon=False)
@@ -488,13 +512,29 @@ class Dispatcher:
             return f"nobody would bind the pod to node {promise.node} any more: {refused}"
         return f"node {promise.node} {refusal}" if refusal else ""
 
+    def _hold_back(self, uid: str, why: str) -> None:
+        """Where a slice that was made was of no use, the second time and from then on, the next is made later and
+        later: what we think of a node before it and after it may differ for as long as the pod is there."""
+        count = self._shut_counts[uid] = self._shut_counts.get(uid, 0) + 1
+        if count > 1:
+            self.held_back[uid] = why
+            self.agenda.at(self._clock() + min(LONGEST_RETRY, 2.0 ** min(count - 2, 20)), partial(self._let_again, uid))
+
+    def _let_again(self, uid: str, _: float) -> None:
+        if self.held_back.pop(uid, None) is not None:
+            self._look(uid)
+
+    def _forget_shut(self, uid: str) -> None:
+        self._shut_counts.pop(uid, None)
+        self.held_back.pop(uid, None)
+
     def _queue(self, pod: Pod) -> None:
         ask = self.ask(pod)
         if ask.bad:
             self._orders.tell(pod.metadata.uid)
-        if not ask.wants:
-            return
         uid, meta = pod.metadata.uid, pod.metadata
+        if not ask.wants or uid in self.held_back:
+            return
         since = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
         if self.line.add(uid, ask.shape, pod.spec.priority, since, meta.namespace):
             # What was lost with its node's object, or its GPU, would count against the pod itself.
@@ -516,9 +556,15 @@ class Dispatcher:
     def _restored(self, pod: Pod) -> bool:
         meta, node = pod.metadata, NodeName(pod.spec.node_name)
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        ask, now = self.ask(pod), self._clock()
+        ask, now, told = self.ask(pod), self._clock(), _told(pod)
+        disputed = {
+            uuid
+            for other in self.pods.values()
+            if other.metadata.uid != meta.uid and not other.ended and pinned(other) == node
+            for uuid in _told(other)
+        } & set(told)
         if not self.ledger.restore(
-            ref, ask.wants, node, _told(pod), self._attempt(), now, cpu=ask.cpu, memory=ask.memory
+            ref, ask.wants, node, told, self._attempt(), now, cpu=ask.cpu, memory=ask.memory, disputed=disputed
         ):
             return False
         log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
@@ -594,7 +640,7 @@ class Dispatcher:
         placer = Placer(emptied, self.ledger.placer.policy)
         self.rooms.discharge(promise.uid)
         try:
-            return any(self._would_take(head.uid, placer) for head in self.line.heads()[:MOST_ASKED])
+            return any(self._would_take(head.uid, placer) for head in self.line.heads_in_turns()[:MOST_ASKED])
         finally:
             self.rooms.charge(promise.uid, promise.node, self.ask(self.pods[promise.uid]).amounts)
 
@@ -631,6 +677,7 @@ class Dispatcher:
         self._admission_changes.add(name)
         self._leave_node(name, f"node {name} is gone")
         self._take_news(self.ledger.reconsider())
+        self._room_came()  # where pods are spread over nodes, one less may be what they wait for
 
     def _leave_node(self, name: NodeName, words: str) -> None:
         """Nothing will come of what was promised there. Pods that did not start yet are placed anew, those that can
@@ -717,13 +764,12 @@ class Dispatcher:
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
+        return self.could_suffice(pod, amounts, name) and self.filters.for_pod(pod)(name, emptied=True) is None
+
+    def could_suffice(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
+        """The same, whatever volumes and other pods elsewhere say."""
         node = self.nodes.get(name)
-        return (
-            node is not None
-            and admission.refusal(pod, node) is None
-            and self.rooms.could_hold(name, amounts)
-            and self.filters.for_pod(pod)(name, emptied=True) is None
-        )
+        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
 
 
 def _changed(old: T | None, new: T | None) -> T:

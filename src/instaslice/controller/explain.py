@@ -129,7 +129,7 @@ def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) 
     could = [
         node
         for node in dispatcher.ledger.books
-        if dispatcher.could_admit(pod, ask.amounts, node) and dispatcher.patience.could_hold(node, profiles)
+        if dispatcher.could_suffice(pod, ask.amounts, node) and dispatcher.patience.could_hold(node, profiles)
     ]
     return Explanation(
         pod=name,

@@ -5,7 +5,7 @@ it, so writing that spec late, or twice, loses nothing.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from instaslice.api.geometries import ModelGeometry
@@ -218,12 +218,14 @@ class Ledger:
         now: float,
         cpu: int = 0,
         memory: int = 0,
+        disputed: Collection[str] = (),
     ) -> bool:
         """Promise again what a pod that is bound to the node holds by its annotation, where the agent reports just
         these slices and knows of no allocation for them: their object was deleted and made anew.
 
         An annotation alone is not believed. Where the agent can ask a kubelet, that one has to name this pod as the
-        holder of each; where there is no kubelet, nobody knows better.
+        holder of each; where there is no kubelet, nobody knows better, unless the slice is `disputed`: another pod
+        there says so too.
         """
         book = self.books.get(node)
         if book is None or not wants or len(uuids) != len(wants):
@@ -232,7 +234,7 @@ class Ledger:
         left = {
             uuid: book.strangers[uuid]
             for uuid in uuids
-            if uuid in book.strangers and held.get(uuid, "") in (None, pod.uid)
+            if uuid in book.strangers and _holds(pod, held.get(uuid, ""), disputed=uuid in disputed)
         }
         found: list[str] = []
         for want in wants:
@@ -478,6 +480,10 @@ class Ledger:
         if found is None:
             found = self._models[geometry] = _checked(geometry.model())
         return found
+
+
+def _holds(pod: PodRef, holder: str | None, *, disputed: bool) -> bool:
+    return holder == pod.uid or (holder is None and not disputed)
 
 
 def _checked(model: Model) -> Model | str:

@@ -11,7 +11,7 @@ of shapes holds up anybody else.
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
@@ -85,6 +85,10 @@ class Line:
     def __contains__(self, uid: str) -> bool:
         return uid in self._where
 
+    def uids(self) -> Iterable[str]:
+        """All, in any order."""
+        return self._where.keys()
+
     def __iter__(self) -> Iterator[str]:
         """All, in order."""
         return (place.uid for place in sorted(place for _, place in self._where.values()))
@@ -120,6 +124,15 @@ class Line:
     def heads(self) -> list[Place]:
         """The first of each shape, in order."""
         return sorted(row[0] for row in self._rows.values())
+
+    def heads_in_turns(self) -> list[Place]:
+        """The same, but the first of every namespace before the second of any."""
+        seen: Counter[str] = Counter()
+        found = []
+        for head in self.heads():
+            found.append((seen[head.namespace], head))
+            seen[head.namespace] += 1
+        return [head for _, head in sorted(found)]
 
     def was_refused(self, uid: str) -> bool:
         """Whether pods of this one's shape were asked for in vain since room may last have come free."""

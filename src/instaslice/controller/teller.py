@@ -75,7 +75,7 @@ class Teller:
         if said is None or pod is None:
             return
         before = pod.condition(names.SLICE_READY)
-        if before is not None and before.reason == said.kind:
+        if before is not None and before.reason == said.kind and (before.message == said.message or not said.follows):
             return
         self.event(pod, said)
         condition = {

@@ -76,10 +76,13 @@ def refused_by_scheduler(pod: Pod) -> bool:
     return told is not None and told.status == "False" and told.reason == "Unschedulable"
 
 
+NOT_SAID = "no scheduler says why; see its Events, and those of its claims"
+
+
 def unbound(pod: Pod) -> str:
     """What the scheduler says of a pod that is past its gate. What it said of the gate itself stays in the pod until
     it has looked again, which one that is not there never does."""
     told = pod.condition("PodScheduled")
     if told is None or not told.message or told.reason == "SchedulingGated":
-        return "no scheduler has looked at it since"
+        return NOT_SAID
     return told.message

@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from instaslice.api import names
 from instaslice.controller import admission
 from instaslice.controller.asks import Ask
 from instaslice.controller.dispatcher import Dispatcher
@@ -26,6 +27,8 @@ class Words:
     kind: str
     message: str
     warning: bool = False
+    follows: bool = False
+    """Whether another message is told at once too: it names an object, and a remedy that may be carried out by now."""
 
 
 def words(dispatcher: Dispatcher, uid: str) -> Words | None:
@@ -61,17 +64,22 @@ def _without(dispatcher: Dispatcher, pod: Pod) -> Words | None:
         name = pod.spec.node_name
         node = dispatcher.nodes.get(NodeName(name))
         told = "its slices are not known any more: the Instaslice object of its node was deleted, or its GPU is gone"
-        if name and (node is None or not node.ready):
+        sent = pod.metadata.annotations.get(names.NODE, name)
+        if name and name != sent:
+            told = f"it was bound to node {name}, past the scheduler: its slices were on node {sent}, and were given up"
+        elif name and (node is None or not node.ready):
             told = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were given up"
         return Words(False, "SliceLost", told, warning=True)
     if others := held_by_others(pod):
         return Words(False, "Gated", f"waits for other gates first: {', '.join(others)}")
     if bad := dispatcher.ask(pod).bad:
         return Words(False, "BadRequest", f"{bad}; delete the pod and ask for slices that exist", warning=True)
+    if why := dispatcher.held_back.get(uid):
+        return Words(False, "Waiting", f"{why}; it is placed again in a while")
     if uid not in dispatcher.line:
         return None
     if held := dispatcher.filters.for_pod(pod).everywhere:
-        return Words(False, "WaitingForVolume", held)
+        return Words(False, "WaitingForVolume", held, follows=True)
     refusal = dispatcher.refusal(uid)
     if refusal is None:
         return None

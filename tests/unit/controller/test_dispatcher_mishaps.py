@@ -8,6 +8,7 @@ from world import World, why
 
 from instaslice.api import instaslice
 from instaslice.api.instaslice import Health, State, Truth
+from instaslice.controller.wants import NOT_SAID
 from instaslice.kube.core import PODS, Condition, Container, Pod, PodSpec, PodStatus, Resources
 from instaslice.kube.meta import ObjectMeta
 
@@ -116,7 +117,10 @@ def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatc
     uid = world.add_pod("1g.5gb", owner="ReplicaSet/web")
     world.settle()
     world.wait(301)
-    assert "not bound to node a within 300 s (no scheduler has looked at it since)" in world.pods[uid].status.message
+    assert (
+        "not bound to node a within 300 s (no scheduler says why; see its Events, and those of its claims)"
+        in world.pods[uid].status.message
+    )
     assert not world.spec("a").allocations
 
 
@@ -125,7 +129,10 @@ def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatc
     [
         pytest.param("Unschedulable", "volume elsewhere", "volume elsewhere", id="what it lacks"),
         pytest.param(
-            "SchedulingGated", "blocked by gates", "no scheduler has looked at it since", id="nobody is there"
+            "SchedulingGated",
+            "blocked by gates",
+            NOT_SAID,
+            id="nobody is there",
         ),
     ],
 )

@@ -34,7 +34,10 @@ def test_an_ungated_pod_that_nobody_binds_still_fails(world, unbound):
     world.settle()
     world.begin()
     world.wait(301)
-    assert "not bound to node a within 300 s (no scheduler has looked at it since)" in world.pods[uid].status.message
+    assert (
+        "not bound to node a within 300 s (no scheduler says why; see its Events, and those of its claims)"
+        in world.pods[uid].status.message
+    )
     assert not world.spec("a").allocations
 
 

@@ -11,6 +11,7 @@ from world import World
 
 from instaslice.api import names
 from instaslice.controller.teller import Teller
+from instaslice.controller.words import Words
 from instaslice.kube.core import EVENTS, PODS, Condition, Container, Resources
 
 PATCH, EVENT = Call("PATCH", "pods", "status"), Call("POST", "events")
@@ -201,3 +202,13 @@ async def test_what_was_overtaken_is_never_said(desk):
     await passes(desk.clock, 5)
     assert desk.condition(uid)[1] == "SliceReady"
     assert desk.events == [("SliceReady", "Normal")]
+
+
+async def test_what_names_an_object_and_a_remedy_follows_it(desk, monkeypatch):
+    uid = desk.world.add_pod("1g.5gb")
+    said = iter([Words(False, "WaitingForVolume", text, follows=True) for text in ("no claim", "no claim", "no class")])
+    monkeypatch.setattr("instaslice.controller.teller.words", lambda *_: next(said))
+    for _ in range(3):
+        await desk.told(uid)
+    assert desk.world.pods[uid].condition(names.SLICE_READY).message == "no class"
+    assert desk.server.calls.count(PATCH) == 2

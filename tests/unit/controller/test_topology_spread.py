@@ -53,7 +53,16 @@ def admitted(pod, names, nodes=NODES, only=None, emptied=False, **more):
         pytest.param(mine(spread("rack")), [], [], id="no node has the key"),
         pytest.param(mine(spread(minDomains=4)), ["a1"], ["b1", "c1"], id="fewer domains than wanted: none counts"),
         pytest.param(mine(spread(minDomains=4)), ["a1", "b1", "c1"], [], id="so that a fourth has to come"),
-        pytest.param(mine(spread(minDomains=3)), ["a1", "b1", "c1"], list(NODES), id="as many as wanted"),
+        pytest.param(
+            mine(spread(minDomains=3)), ["a1", "b1", "c1"], ["a2"], id="as many as wanted, but pinned it has only one"
+        ),
+        pytest.param(mine(spread(skew=2, minDomains=3)), ["a1", "b1", "c1"], list(NODES), id="which two may share"),
+        pytest.param(
+            mine(spread(minDomains=3, nodeAffinityPolicy="Ignore")),
+            ["a1", "b1", "c1"],
+            list(NODES),
+            id="as many as wanted where the pin does not count",
+        ),
         pytest.param(
             mine(spread(), affinity=affinity([(ZONE, "In", "a", "b")])),
             ["a1", "b1"],

@@ -120,4 +120,4 @@ def test_our_gate_and_those_of_others():
 
 
 def test_of_a_pod_that_no_scheduler_has_looked_at():
-    assert unbound(pod()) == "no scheduler has looked at it since"
+    assert unbound(pod()) == "no scheduler says why; see its Events, and those of its claims"

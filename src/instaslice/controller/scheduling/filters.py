@@ -4,7 +4,7 @@ Told what is there, and which pods were promised a node; asked by the dispatcher
 found out once for a pod is, and kept until something changes; for a pod that uses none of this there is nothing.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -20,6 +20,8 @@ from instaslice.controller.scheduling.storage import Storage, Stored
 from instaslice.controller.scheduling.topology_spread import Domains, SpreadVerdict
 from instaslice.controller.scheduling.volumes import ClaimsInUse, VolumeVerdict
 from instaslice.kube.core import Namespace, Node, Pod
+from instaslice.kube.meta import key_of
+from instaslice.kube.storage import PersistentVolumeClaim
 from instaslice.placement import NodeName
 
 
@@ -30,6 +32,8 @@ class Check(Protocol):
         """Why the pod would not be bound there. `emptied`: if no other pod were on that node."""
 
 
+MOST_TELLING: Final = 64
+"""Label keys that anti-affinity looks at, by which pods are told apart one by one."""
 OF_PODS: Final = frozenset((AffinityVerdict, SpreadVerdict))
 """What another pod that comes or changes can make right."""
 
@@ -78,7 +82,8 @@ class Filters:
         self._disks = DisksInUse()
         self._claims = ClaimsInUse(self._storage)
         self._domains = Domains(nodes)
-        self._verdicts: dict[tuple[str, NodeName | None], Verdict] = {}
+        self._verdicts: dict[str, dict[NodeName | None, Verdict]] = {}
+        """By the pod's uid, and the node that it is pinned to."""
         self._refused_by: set[type] = set()
         self._telling: set[str] = set()
         self._avoided: set[str] = set()
@@ -88,9 +93,10 @@ class Filters:
     def for_pod(self, pod: Pod, pinned: NodeName | None = None) -> Verdict:
         """Cheap where nothing has changed since it was asked for this pod. The pod may be assigned itself, which does
         not count against it. `pinned` is the one node that it may go to, once it was told."""
-        found = self._verdicts.get((pod.metadata.uid, pinned))
+        known = self._verdicts.setdefault(pod.metadata.uid, {})
+        found = known.get(pinned)
         if found is None:
-            found = self._verdicts[pod.metadata.uid, pinned] = self._judge(pod, pinned)
+            found = known[pinned] = self._judge(pod, pinned)
         if found.everywhere is not None:
             self.held_by_claims.add(pod.metadata.uid)
             self._refused_by.add(VolumeVerdict)
@@ -104,9 +110,10 @@ class Filters:
 
     def shape(self, pod: Pod) -> Hashable:
         """Pods of one shape are judged alike, always. Labels are part of it as far as any pod's anti-affinity looks at
-        them: `label_keys` says when that grows."""
+        them: `tells_apart` says when that grows."""
         meta, spread = pod.metadata, topology_spread.constraints(pod)
-        telling = tuple((key, meta.labels[key]) for key in sorted(self._telling & meta.labels.keys()))
+        keys = self._telling & meta.labels.keys() if len(self._telling) <= MOST_TELLING else meta.labels.keys()
+        telling = tuple((key, meta.labels[key]) for key in sorted(keys))
         namespace = self._namespaces.get(meta.namespace, {})
         return (
             meta.namespace,
@@ -120,13 +127,20 @@ class Filters:
             owner(pod) if self.refused.has(pod) else "",
         )
 
-    def label_keys(self, pod: Pod) -> Set[str]:
-        """The labels that this pod's anti-affinity looks at and nobody's did before: shapes of pods that have them are
-        others from now on."""
+    def tells_apart(self, pod: Pod) -> Callable[[Pod], bool] | None:
+        """Whose shapes are others from now on: those of pods with labels that this pod's anti-affinity looks at and
+        nobody's did before. None where nobody's are. After so many labels all are taken to be looked at, so that this
+        comes to an end whoever makes pods."""
+        if len(self._telling) > MOST_TELLING:
+            return None
         terms = pod_affinity.anti_affinity(pod)
         new = {line.key for term in terms for line in term.pods.lines} - self._telling
+        if not new:
+            return None
         self._telling |= new
-        return new
+        if len(self._telling) > MOST_TELLING:
+            return lambda other: bool(other.metadata.labels)
+        return lambda other: not new.isdisjoint(other.metadata.labels)
 
     # What is there --------------------------------------------------------------------------------------------------
 
@@ -142,12 +156,12 @@ class Filters:
         self._ports.add(pod, node)
         self._disks.add(pod, node)
         self._claims.add(pod, node, self._nodes.get(node))
-        if pod.spec.node_name:
-            self.refused.bound(pod, node)
-        return self._may_help(OF_PODS)
+        reopened = bool(pod.spec.node_name) and self.refused.bound(pod, node)
+        return self._may_help(OF_PODS) or reopened
 
     def refresh(self, pod: Pod) -> bool:
-        """A pod has changed, by its labels or because it ends. One that is not assigned is of no interest."""
+        """A pod has changed, by its labels or because it ends. One that is not assigned concerns no other."""
+        self._verdicts.pop(pod.metadata.uid, None)
         known = self._pods.get(pod.metadata.uid)
         return known is not None and self.assign(pod, known.node)
 
@@ -170,6 +184,8 @@ class Filters:
     def storage_changed(self, old: Stored | None, new: Stored | None) -> bool:
         self._storage.changed(old, new)
         self._verdicts.clear()
+        if isinstance(thing := new or old, PersistentVolumeClaim):
+            self._claims.changed(key_of(thing), self._nodes)
         return self._may_help(frozenset((VolumeVerdict,)))
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> bool:

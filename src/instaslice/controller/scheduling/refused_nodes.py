@@ -17,8 +17,10 @@ WORDS: Final = "the scheduler did not bind a pod of the same owner there a while
 
 
 def owner(pod: Pod) -> str:
-    """By uid, of whoever would make the next pod in place of this one; the pod itself where nobody does."""
-    return next((each.uid for each in pod.metadata.owner_references if each.controller), pod.metadata.uid)
+    """Whoever would make the next pod in place of this one, by namespace and uid; the pod itself where nobody does.
+    Anybody can write any uid there, of the owners of others too."""
+    uid = next((each.uid for each in pod.metadata.owner_references if each.controller), pod.metadata.uid)
+    return f"{pod.metadata.namespace}/{uid}"
 
 
 @dataclass(slots=True)
@@ -53,13 +55,15 @@ class RefusedNodes:
         if (found := self._by_owner.get(name)) is not None:
             found.closed.discard(node)
 
-    def bound(self, pod: Pod, node: NodeName) -> None:
-        """A pod of the owner was bound there: whatever it was is over."""
+    def bound(self, pod: Pod, node: NodeName) -> bool:
+        """A pod of the owner was bound there: whatever it was is over. Whether others may be sent there again."""
         found = self._by_owner.get(owner(pod)) if self._by_owner else None
-        if found is not None and found.counts.pop(node, None) is not None:
-            found.closed.discard(node)
-            if not found.counts:
-                del self._by_owner[owner(pod)]
+        if found is None or found.counts.pop(node, None) is None:
+            return False
+        found.closed.discard(node)
+        if not found.counts:
+            del self._by_owner[owner(pod)]
+        return True
 
     def has(self, pod: Pod) -> bool:
         """Whether anything is remembered of the pod's owner."""

@@ -68,9 +68,13 @@ class _Spread:
         value = node.metadata.labels.get(key)
         if value is None:
             return f"topology spread over {key}: the node has no such label"
-        there = self.matching.get(value, 0)
+        there, here = self.matching.get(value, 0), self.on.get(NodeName(node.metadata.name), 0)
         if emptied:
-            there -= self.on.get(NodeName(node.metadata.name), 0)
+            there, here = there - here, 0
+        if self.constraint.honors_affinity and self.constraint.min_domains > 1 and here + self.itself > most:
+            # A pinned pod has one domain, its node: fewer than it asks for, so the scheduler takes the least for 0.
+            least = self.constraint.min_domains
+            return f"topology spread over {key}: {here} such pods are on the node itself, of {least} domains at least"
         if there + self.itself - self.least <= most:
             return None
         return f"topology spread over {key}: {value} has {there} such pods, the least is {self.least}, max skew {most}"

@@ -120,6 +120,14 @@ class ClaimsInUse:
             for key in expected.made:
                 _forget(self._selected, key, uid)
 
+    def changed(self, claim: Key, nodes: Mapping[NodeName, Node]) -> None:
+        """What was expected of a claim may have come otherwise."""
+        waiting = {uid for uid, each in self._expected.items() if claim in each.volumes.values() or claim in each.made}
+        for node, uid in [(node, uid) for node, there in self._on.items() for uid in waiting & there.keys()]:
+            pod = self._on[node][uid]
+            self.remove(pod, node)
+            self.add(pod, node, nodes.get(node))
+
     def on(self, node: NodeName, but: str) -> Iterator[Pod]:
         return (pod for uid, pod in self._on.get(node, {}).items() if uid != but)
 
