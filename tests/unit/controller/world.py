@@ -332,9 +332,17 @@ class World:
         for _ in range(most):
             deeds = [deed for deed in self.deeds() if deed[0] != but]
             if not deeds:
+                self._nobody_is_overlooked()
                 return
             self.do(self.rng.choice(deeds))
         raise AssertionError(f"never comes to rest: {self.deeds()[:5]}")
+
+    def _nobody_is_overlooked(self):
+        """At rest nobody waits for room that is there: what made it has woken the dispatcher."""
+        found = self.controller and self.dispatcher
+        if found and not self.woken and not self.lagging and found.patience.kept is None:
+            waiting = [uid for uid in found.line if found._plan(found.pods[uid], found._asks[uid]) is not None]
+            assert not waiting, f"{waiting} would fit, and wait"
 
     def wait(self, seconds):
         """The time passes; the controller has set its alarm if it has something to do then."""
