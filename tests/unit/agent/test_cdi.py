@@ -90,3 +90,9 @@ def test_a_specification_that_is_none_is_named(host):
     bad.write_text("- nothing\n- of it")
     with pytest.raises(DriverError, match=r"nvidia\.yaml"):
         wiring(host, specs=(bad,)).edits(HELD)
+
+
+def test_a_module_without_capabilities_is_named_with_the_remedy(host):
+    (host / "proc/devices").write_text("Character devices:\n195 nvidia\n")
+    with pytest.raises(DriverError, match="load the nvidia module with MIG support"):
+        wiring(host).edits(HELD)

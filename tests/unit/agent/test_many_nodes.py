@@ -139,6 +139,26 @@ async def test_an_agent_that_is_started_again_writes_nothing_where_all_is_said(b
     assert (bench.patches(), bench.states()) == ([], {"a": "created"})
 
 
+async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_understands_and_who_has_no_seat(seating):
+    async with Bench(seating) as bench:
+        driver = await bench.node(annotations={names.FAULT: "nonsense"})
+        driver.faults.become(refusals={driver.discover()[0].uuid: 9})
+        bench.promise(wants(driver, "a"))
+        await bench.passes(5)
+        seating.warn("a pod asks for what it was not promised")
+        await bench.passes(5)
+        told = [(each.reason, each.action, each.regarding.kind, each.regarding.name) for each in bench.server.events]
+        assert told == [
+            ("BadFault", "Emulate", "Instaslice", "node"),
+            ("SliceFailed", "Create", "Instaslice", "node"),
+            ("NoSlice", "Allocate", "Instaslice", "node"),
+        ]
+        assert {(each.type, each.regarding.uid) for each in bench.server.events} == {
+            ("Warning", bench.object().metadata.uid)
+        }
+        assert bench.server.events[1].note.startswith("1g.5gb at 0: ")
+
+
 # A server that is away --------------------------------------------------------------------------------------------
 
 
@@ -309,7 +329,7 @@ class Quiet(Seating):
     silence = ""
 
     async def run(self, warn, listened):
-        self.listened = listened
+        self.warn, self.listened = warn, listened
         await asyncio.Event().wait()
 
 

@@ -11,7 +11,7 @@ from fake_nvml import FakeNvml, a100, h200
 from waiting import until
 from watching import running
 
-from instaslice.agent import watched
+from instaslice.agent import machines, watched
 from instaslice.agent.machines import Hardware
 from instaslice.agent.watched import WatchedDriver
 from instaslice.drivers import Ailment, DriverError, Stuck
@@ -165,6 +165,13 @@ async def test_a_driver_that_hangs_as_a_whole_ends_the_agent_with_the_remedy(car
 async def test_without_a_driver_the_remedy_is_told():
     with pytest.raises(DriverError, match="run on a GPU node"):
         await found(FakeNvml(installed=False))
+
+
+async def test_the_hardware_of_a_machine_is_what_its_driver_finds(cards, monkeypatch, tmp_path):
+    monkeypatch.setattr(machines, "NvmlDriver", partial(NvmlDriver, nvml=FakeNvml(*cards)))
+    hardware = await Hardware.found(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=Clock())
+    driver, _ = hardware.machine(None, lambda *_words: None, lambda: None)
+    assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one"]
 
 
 async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, hang):
