@@ -194,3 +194,56 @@ def test_thinking_reads_nothing_that_changes_meanwhile():
     made.add_gpu("a1", "a", A100)
     made.add_gpu("h", "a", models.named("H200"))
     assert (dict(study.mix), study.planned) == before
+
+
+def test_what_arrived_long_ago_weighs_less():
+    made, policy = fleet("a0"), policies.named("adaptive", {"3g.20gb": 1000})
+
+    def mix_after(count):
+        for _ in range(count):
+            policy.arrived("1g.5gb")
+        return dict(policy.study(made).mix)
+
+    assert mix_after(3000) == {"3g.20gb": 1000, "1g.5gb": 3000}
+    assert mix_after(1) == {"3g.20gb": 500, "1g.5gb": 1500.5}
+    assert mix_after(1999) == {"3g.20gb": 500, "1g.5gb": 3499.5}
+    assert mix_after(1) == {"3g.20gb": 250, "1g.5gb": 1750.25}
+
+
+def test_by_chance_the_first_few_slices_may_be_of_one_profile():
+    made, policy = fleet("a0"), policies.named("adaptive")
+    kinds = made.pools[0].kinds
+    informed = policies.named("adaptive").table(kinds)
+    for _ in range(31):
+        policy.arrived("1g.5gb")
+    assert policy.table(kinds) == informed
+    policy.arrived("1g.5gb")
+    assert policy.table(kinds) != informed
+
+
+@pytest.mark.parametrize(
+    "concurrent, parts", [pytest.param(30, [10, 20], id="by memory"), pytest.param(None, [None, None], id="unknown")]
+)
+def test_demand_is_expected_on_each_kind_of_gpu_in_proportion_to_its_memory(concurrent, parts):
+    made = fleet("a0", "a1")
+    for gpu in ("b0", "b1"):
+        made.add_gpu(GpuId(gpu), NodeName("b"), models.named("A30"))
+    policy = policies.named("adaptive", {"1g.5gb": 1})
+    study = policy.study(made, Regime.LOSS, concurrent)
+    planned = sorted(study.planned, key=lambda each: each.model.memory_slices)
+    assert [(each.model.memory_slices, each.gpus, each.outlook.concurrent) for each in planned] == [
+        (4, 2, parts[0]),
+        (8, 2, parts[1]),
+    ]
+    assert {each.outlook.regime for each in planned} == {Regime.LOSS}
+
+
+def test_without_demand_there_is_nothing_to_plan():
+    assert policies.named("adaptive").study(fleet("a0")).planned == ()
+
+
+def test_while_every_gpu_is_closed_no_demand_is_expected_on_any():
+    made = fleet("a0")
+    made.close("a0")
+    (planned,) = policies.named("adaptive", {"1g.5gb": 1}).study(made, concurrent=30).planned
+    assert (planned.gpus, planned.outlook.concurrent) == (0, 0)
