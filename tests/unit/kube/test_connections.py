@@ -510,9 +510,7 @@ async def test_a_proxy_that_says_nothing_is_given_up_and_left(clock, trust):
 async def test_through_a_proxy_too_the_name_is_the_one_that_the_certificate_must_carry(trust, certificate):
     async with listening(Server(), certificate) as port, listening(Proxy()) as through:
         for name, fits in (("kubernetes.default", True), ("elsewhere.example", False)):
-            made = to(
-                f"https://127.0.0.1:{port}", context=trust, proxy=f"http://127.0.0.1:{through}", server_name=name
-            )
+            made = to(f"https://127.0.0.1:{port}", context=trust, proxy=f"http://127.0.0.1:{through}", server_name=name)
             if fits:
                 assert await ask(made) == (200, b"ok")
             else:

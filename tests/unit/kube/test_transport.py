@@ -33,6 +33,14 @@ class Config:
 
 
 @contextlib.asynccontextmanager
+async def watching(*says, clock):
+    """The chunks of a watch that is answered by these."""
+    opened = {"what": "watch x", "params": {}, "silent_after": 90}
+    async with serving(*says, clock=clock) as (_, made), made.stream("/x", **opened) as chunks:
+        yield chunks
+
+
+@contextlib.asynccontextmanager
 async def serving(*says, clock=None, rate=1000, burst=1000):
     """A server that says these, and a transport to it."""
     server = Server(*says)
@@ -196,11 +204,10 @@ async def test_a_watch_that_breaks_off_is_said_to(clock):
     async def break_off_later(_reader, writer):
         writer.write(head(200) + chunk(b"x"))
 
-    async with serving(break_off_later, clock=clock) as (_, made):
-        async with made.stream("/x", what="watch x", params={}, silent_after=90) as chunks:
-            assert await chunks.read() == b"x"
-            with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
-                await chunks.read()
+    async with watching(break_off_later, clock=clock) as chunks:
+        assert await chunks.read() == b"x"
+        with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
+            await chunks.read()
 
 
 @pytest.mark.parametrize("status", [300, 304, 404])
@@ -333,35 +340,33 @@ async def test_while_bytes_gather_the_kernel_keeps_quiet_about_them(clock):
         writer.write(chunk(b"second"))
         await reader.read()
 
-    async with serving(in_two_pieces, clock=clock) as (_, made):
-        async with made.stream("/x", what="watch x", params={}, silent_after=90) as chunks:
-            assert await chunks.read() == b"first"
-            before = clock.waiting
-            gathering = asyncio.create_task(chunks.gather(0.5))
-            await until(lambda: clock.waiting > before)
-            assert low_water(chunks) > 1
-            said.set()
-            clock.advance(0.5)
-            await gathering
-            assert low_water(chunks) == 1
-            assert await chunks.read() == b"second"
+    async with watching(in_two_pieces, clock=clock) as chunks:
+        assert await chunks.read() == b"first"
+        before = clock.waiting
+        gathering = asyncio.create_task(chunks.gather(0.5))
+        await until(lambda: clock.waiting > before)
+        assert low_water(chunks) > 1
+        said.set()
+        clock.advance(0.5)
+        await gathering
+        assert low_water(chunks) == 1
+        assert await chunks.read() == b"second"
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 async def test_of_a_connection_that_is_gone_nothing_gathers(clock, when):
-    async with serving(clock=clock) as (_, made):
-        async with made.stream("/x", what="watch x", params={}, silent_after=90) as chunks:
-            transport = chunks._answer.connection.transport
-            if when == "before":
-                transport.abort()
-                await asyncio.sleep(0)
-            before = clock.waiting
-            gathering = asyncio.create_task(chunks.gather(0.5))
-            if when == "before":
-                await gathering
-            else:
-                await until(lambda: clock.waiting > before)
-                transport.abort()
-                await asyncio.sleep(0)
-                clock.advance(0.5)
-                await gathering
+    async with watching(clock=clock) as chunks:
+        transport = chunks._answer.connection.transport
+        if when == "before":
+            transport.abort()
+            await asyncio.sleep(0)
+        before = clock.waiting
+        gathering = asyncio.create_task(chunks.gather(0.5))
+        if when == "before":
+            await gathering
+        else:
+            await until(lambda: clock.waiting > before)
+            transport.abort()
+            await asyncio.sleep(0)
+            clock.advance(0.5)
+            await gathering
