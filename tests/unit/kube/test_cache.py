@@ -47,6 +47,15 @@ def test_an_index_follows_a_pod_to_another_node_and_out(cache):
     assert cache.get(Key("team-a", "a")) is None
 
 
+def test_an_index_forgets_the_values_that_nobody_has_any_more(cache):
+    """Nodes come and go for years, each under a name of its own."""
+    for version in range(1000):
+        cache.upsert(pod("a", str(version), node=f"n{version}"))
+    cache.upsert(pod("b", node="n999"))
+    cache.remove(pod("b", "2"))
+    assert cache._found["node"].keys() == {"n999"}
+
+
 def test_the_same_version_again_is_no_news(cache, heard):
     cache.upsert(pod("a"))
     cache.upsert(pod("a"))

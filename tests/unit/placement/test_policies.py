@@ -185,6 +185,23 @@ def test_a_pod_that_is_placed_while_the_policy_thinks_does_not_cost_what_it_lear
     ]
 
 
+def test_what_is_learned_counts_from_the_next_decision_on():
+    held = [("a0", "4g.20gb", 0), ("a1", "1g.5gb", 0), ("a2", "2g.10gb", 4), ("a3", "3g.20gb", 4)]
+    made = fleet(*(f"a{i}" for i in range(8)), held=held)
+    decided_before, fresh, untaught = (policies.named("adaptive") for _ in range(3))
+
+    def decisions(policy):
+        return [list(policy.spots(made, profile.name)) for profile in A100.profiles]
+
+    assert decisions(decided_before) == decisions(untaught)
+    for policy in (decided_before, fresh):
+        for profile, count in {"1g.10gb": 6, "2g.10gb": 6, "4g.20gb": 3}.items():
+            for _ in range(count):
+                policy.arrived(profile)
+        policy.learn(made, Regime.FILL)
+    assert decisions(decided_before) == decisions(fresh) != decisions(untaught)
+
+
 def test_thinking_reads_nothing_that_changes_meanwhile():
     made, policy = fleet("a0"), policies.named("adaptive")
     policy.arrived("3g.20gb")

@@ -7,7 +7,7 @@ import pytest
 from fleets import A100, judged
 
 from instaslice.geometry import States
-from instaslice.placement import Regime, rehearsal
+from instaslice.placement import Regime, portfolio, rehearsal
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe, rankings
 from instaslice.placement.rehearsal import Herd, Job
 from instaslice.placement.values import mix_of
@@ -117,3 +117,25 @@ def test_what_still_waits_at_the_end_counts_till_then(warm_up, wait):
 @pytest.mark.parametrize("end, room", [(9.99, False), (10, True)])
 def test_a_slice_that_ends_makes_room_at_that_moment(end, room):
     assert rehearsal.loss(herd(), [Job(0, 10, WHOLE), Job(end, 1, WHOLE)], SIZES) == (1.0 if room else 0.5)
+
+
+@pytest.mark.parametrize(
+    "gpus, concurrent, regime, rate, count",
+    [
+        pytest.param(4, None, Regime.QUEUE, 4, 48, id="as many as fill the fleet, for twelve lives"),
+        pytest.param(4, None, Regime.FILL, 4, 4, id="once, where nothing ends"),
+        pytest.param(4, 3, Regime.LOSS, 3, 36, id="as many as are expected"),
+        pytest.param(4, 100, Regime.LOSS, 8, 96, id="not beyond twice what there is"),
+        pytest.param(208, 100, Regime.LOSS, 50, 600, id="a large fleet is played at half its size"),
+    ],
+)
+def test_how_much_demand_is_rehearsed(monkeypatch, gpus, concurrent, regime, rate, count):
+    played = []
+
+    def made(mix, rate, count, random):
+        played.append((rate, count))
+        return rehearsal.jobs(mix, rate, 1, random)
+
+    monkeypatch.setattr(portfolio, "jobs", made)
+    best_recipe(A100, gpus, Outlook({"7g.40gb": 1}, regime, concurrent), Random(1))
+    assert set(played) == {(rate, count)}

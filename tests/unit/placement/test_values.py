@@ -43,6 +43,10 @@ def test_the_mix_of_a_geometry(asked, mix):
     assert mix_of(KINDS, asked) == mix
 
 
+def test_of_a_gpu_without_profiles_there_is_no_mix():
+    assert mix_of(States.of(A100.only([])).kinds, {"1g.5gb": 1}) == ()
+
+
 def test_by_size_a_whole_counts_twice_a_half():
     assert by_size(KINDS, MIX) == pytest.approx((0.6, 0.4))
     assert by_size(KINDS, (0.0, 0.0)) == (0.0, 0.0)
