@@ -1,5 +1,7 @@
 """The cache: indexes follow every change, handlers hear each change once."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,8 +85,12 @@ def test_a_fresh_list_tells_only_the_difference(cache, heard):
 
 async def test_a_cache_is_synced_after_the_first_list_even_an_empty_one(cache):
     assert not cache.is_synced
+    waiting = asyncio.create_task(cache.synced())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
     cache.replace({})
-    await cache.synced()
+    await waiting
     assert cache.is_synced
 
 
