@@ -231,8 +231,9 @@ def test_of_a_model_whose_placements_nobody_has_published_nothing_is_impossible_
 def test_beside_a_slice_of_unpublished_size_the_others_count_in_full():
     unknown = models.named("RTX-PRO-5000-Blackwell-48GB")
     name = ProfileName.parse(unknown.profiles[0].name).resource
-    limits = {f"nvidia.com/{name}": "1", "nvidia.com/mig-3g.20gb": "2", FIVE: "1"}
-    assert "need at least 2 GPUs" in refusal(pod(container(limits=limits)), models=(unknown, *A100), gpus=1)
+    # The memory of two A100s and an eighth; of the compute not quite two GPUs.
+    limits = {f"nvidia.com/{name}": "1", "nvidia.com/mig-1g.10gb": "8", FIVE: "1"}
+    assert "need at least 3 GPUs" in refusal(pod(container(limits=limits)), models=(unknown, *A100), gpus=2)
 
 
 def test_both_names_of_a_slice_that_is_asked_for_twice_are_said_and_no_other():
