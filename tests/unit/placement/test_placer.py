@@ -41,6 +41,17 @@ class TestSeveralSlices:
         answer = place(made, "2g.10gb", "2g.12gb", "3g.20gb", policy="first-fit")
         assert spots(answer) == [("a0", 4), ("a1", 0), ("a0", 0)]
 
+    def test_go_to_the_node_that_is_best_for_the_largest(self):
+        full = [("b1", "1g.5gb", start) for start in range(6)]
+        answer = place(fleet("a0", "b0", "b1", held=full), "1g.5gb", "2g.10gb", policy="best-fit")
+        assert answer.node == "a", "b1 is the fullest that takes a 1g.5gb, but takes no 2g.10gb"
+
+    def test_find_the_only_way_beside_a_shared_gpu_too(self):
+        made = fleet("a0")
+        made.add_shared_gpu(GpuId("a1"), NodeName("a"), 1000)
+        answer = place(made, *["2g.10gb"] * 3, "1g.10gb", Share(1000), policy="first-fit")
+        assert [gpu for gpu, _ in spots(answer)] == [*["a0"] * 4, "a1"]
+
     def test_find_the_only_way_where_taking_one_by_one_gets_stuck(self):
         wants = ["2g.10gb"] * 3 + ["1g.10gb"]
         assert len(spots(place(fleet("a0"), *wants, policy="first-fit"))) == 4
@@ -326,6 +337,10 @@ class TestShares:
         door.fleet.open(held.gpu)
         assert isinstance(door.place(Demand((Share(600),))), Plan)
         assert isinstance(door.place(Demand((Share(601),))), Refusal)
+
+    def test_of_one_pod_are_refused_where_only_one_of_them_fits(self):
+        refused = self.shared(1000, 1000).place(Demand((Share(600), Share(600))))
+        assert refused.short is Short.TOGETHER
 
     def test_fill_a_node_when_all_memory_is_given_out(self):
         door = self.shared(1000)
