@@ -366,6 +366,7 @@ async def test_a_reader_that_takes_its_time_is_no_silent_server(clock):
     async with streaming(clock, silent_after=10) as (stream, answer):
         stream.say()
         await until(lambda: answer._chunks)
+        assert not answer._paused, "for so little nobody needs to wait"
         clock.advance(61)
         assert await answer.read() == b"x"
         clock.advance(9.5)  # what came meanwhile was perhaps not read, as nobody took it: the silence begins here
