@@ -160,10 +160,11 @@ class Connection(asyncio.Protocol):
     """One connection, with the answer that is awaited on it. The methods that begin with `on_` are for the parser."""
 
     transport: asyncio.Transport
+    idle_since: float
+    """Of one that is kept."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.idle_since = 0.0
         self._parser = httptools.HttpResponseParser(self)
         self._answer: Answer | None = None
 

@@ -6,6 +6,7 @@ most once every `REPEAT_SECONDS`: a pod that waits for an hour does not fill etc
 
 import logging
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -41,15 +42,13 @@ class Said(NamedTuple):
     note: str
 
 
+@dataclass(slots=True)
 class _Memory:
-    __slots__ = ("count", "key", "last_write", "tries", "written")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.written = 0
-        self.tries = 0
-        self.key: Key | None = None
-        self.last_write = 0.0
+    count: int = 0
+    written: int = 0
+    tries: int = 0
+    key: Key | None = None
+    last_write: float = 0.0
 
 
 class Recorder:

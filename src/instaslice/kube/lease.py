@@ -33,6 +33,9 @@ class Timing:
 
 
 class Election:
+    _seen_at: float
+    """When what is in `_seen` was new."""
+
     def __init__(
         self,
         client: Client,
@@ -51,7 +54,6 @@ class Election:
         self._rng = rng
         self._timing = timing or Timing()
         self._seen: Lease | None = None
-        self._seen_at = clock.monotonic()
         self.is_leader = False
         self._renewed = clock.monotonic()
 

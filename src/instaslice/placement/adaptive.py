@@ -29,9 +29,9 @@ class Adaptive(Valued):
 
     name = "adaptive"
 
-    def __init__(self, asked: Mapping[str, float] | None = None, random: Random | None = None) -> None:
+    def __init__(self, asked: Mapping[str, float], random: Random) -> None:
         super().__init__(asked)
-        self._random = random or Random(0)
+        self._random = random
         self._seen = sum(self._asked.values())
         self._mix = dict(self._asked)
         self._recipes: dict[Kinds, str] = {}

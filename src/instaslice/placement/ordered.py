@@ -95,8 +95,8 @@ class DraFirstFit(NodeFirst):
 
     name = "dra"
 
-    def __init__(self, random: Random | None = None) -> None:
-        self._random = random or Random(0)
+    def __init__(self, random: Random) -> None:
+        self._random = random
 
     def nodes(self, fleet: Fleet) -> Iterator[Node]:
         # A node at a time: most decisions are made by the first one or two.

@@ -82,7 +82,7 @@ class Placer:
             raise
 
     def _one(self, demand: Demand) -> Grant | None:
-        want = demand.wants[0]
+        (want,) = demand.wants
         if isinstance(want, Share):
             return share_grant(self.fleet, want, demand.admits)
         spot = self.policy.first(self.fleet, want, demand.admits, demand.prefers)

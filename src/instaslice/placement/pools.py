@@ -92,13 +92,8 @@ class Pool:
         return self._buckets[kind].lowest()
 
     def members(self, kind: int) -> Iterator[int]:
-        """All GPUs of that kind, ascending; valid until the pool changes."""
-        bucket = self._buckets.get(kind)
-        return iter(()) if bucket is None else iter(bucket)
-
-    def count(self, kind: int) -> int:
-        bucket = self._buckets.get(kind)
-        return 0 if bucket is None else bucket.count
+        """All GPUs of that kind, ascending; there must be one. Valid until the pool changes."""
+        return iter(self._buckets[kind])
 
     def by_state(self) -> dict[int, list[int]]:
         """All GPUs by state. Looks at each GPU, unlike the rest: for what is not done at every decision."""

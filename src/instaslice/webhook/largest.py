@@ -88,4 +88,4 @@ def _memory(profile: Profile, model: Model) -> Fraction:
 
 
 def _compute(profile: Profile, model: Model) -> Fraction:
-    return Fraction(profile.compute, model.compute_slices) if model.compute_slices else Fraction(0)
+    return Fraction(profile.compute, model.compute_slices)

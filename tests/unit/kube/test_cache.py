@@ -1,5 +1,7 @@
 """The cache: indexes follow every change, handlers hear each change once."""
 
+import asyncio
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -47,6 +49,15 @@ def test_an_index_follows_a_pod_to_another_node_and_out(cache):
     assert cache.get(Key("team-a", "a")) is None
 
 
+def test_an_index_forgets_the_values_that_nobody_has_any_more(cache):
+    """Nodes come and go for years, each under a name of its own."""
+    for version in range(1000):
+        cache.upsert(pod("a", str(version), node=f"n{version}"))
+    cache.upsert(pod("b", node="n999"))
+    cache.remove(pod("b", "2"))
+    assert cache._found["node"].keys() == {"n999"}
+
+
 def test_the_same_version_again_is_no_news(cache, heard):
     cache.upsert(pod("a"))
     cache.upsert(pod("a"))
@@ -74,8 +85,12 @@ def test_a_fresh_list_tells_only_the_difference(cache, heard):
 
 async def test_a_cache_is_synced_after_the_first_list_even_an_empty_one(cache):
     assert not cache.is_synced
+    waiting = asyncio.create_task(cache.synced())
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not waiting.done()
     cache.replace({})
-    await cache.synced()
+    await waiting
     assert cache.is_synced
 
 

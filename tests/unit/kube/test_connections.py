@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import socket
 import ssl
 
 import pytest
@@ -84,6 +85,103 @@ async def test_closing_leaves_no_timer(clock):
     async with serving(clock=clock) as (_, made):
         await ask(made)
     assert clock.waiting == 0
+
+
+async def test_one_that_was_idle_for_long_is_closed_and_not_only_passed_over(clock):
+    async with serving(clock=clock) as (server, made):
+        await ask(made)
+        clock.skip(KEPT_SECONDS)
+        await ask(made)
+        await until(lambda: server.open == 1)
+
+
+async def test_the_one_that_was_used_last_is_used_first(clock):
+    """So that the others grow old, and are closed."""
+    async with serving(clock=clock) as (server, made):
+        await asyncio.gather(*(ask(made) for _ in range(2)))
+        for _ in range(2):
+            clock.advance(KEPT_SECONDS - 1)
+            await ask(made)
+        await until(lambda: server.open == 1)
+        assert server.connections == 2
+
+
+async def test_closing_ends_the_connections_that_are_idle():
+    async with serving() as (server, made):
+        await asyncio.gather(*(ask(made) for _ in range(2)))
+        assert server.open == 2
+        await made.close()
+        await until(lambda: not server.open)
+
+
+async def test_the_kernel_notices_a_machine_that_vanished():
+    """After 30 s of silence it asks, three times 10 s apart."""
+    async with serving() as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED)
+        opened = answer.connection.transport.get_extra_info("socket")
+        assert opened.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        wanted = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+        for name, value in wanted.items():
+            if hasattr(socket, name):
+                assert opened.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) == value
+        await answer.whole()
+        made.done(answer)
+
+
+async def test_an_answer_that_nobody_wanted_to_the_end_ends_its_connection():
+    async def more_than_is_read(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+        await reader.read()
+
+    async with serving(more_than_is_read) as (server, made):
+        answer = await made.send("GET", "/x", headers=ASKED, silent_after=10)
+        assert await answer.read() == b"x"
+        made.done(answer)
+        await until(lambda: not server.open)
+        assert await ask(made) == (200, b"ok")
+
+
+async def test_what_comes_though_nothing_was_asked_for_ends_the_connection():
+    said = asyncio.Event()
+
+    async def twice(reader, writer):
+        writer.write(OK)
+        await said.wait()
+        writer.write(OK)
+        await reader.read()
+
+    async with serving(twice) as (server, made):
+        assert await ask(made) == (200, b"ok")
+        said.set()
+        await until(lambda: not server.open)
+        assert await ask(made) == (200, b"ok")
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("most, taken", [(1, b"abc"), (3, b"abc"), (4, b"abcdef"), (100, b"abcdef")])
+async def test_the_beginning_of_an_answer_is_no_shorter_than_asked_for(most, taken):
+    async def in_two_pieces(reader, writer):
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")
+        await more.wait()
+        writer.write(b"def")
+        await reader.read()
+
+    more = asyncio.Event()
+    async with serving(in_two_pieces) as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED, silent_after=10)
+        starting = asyncio.create_task(answer.start(most))
+        await until(lambda: starting.done() or (answer._headed and not answer._chunks and answer._waiter))
+        more.set()
+        assert await starting == taken
+        made.done(answer)
+
+
+async def test_a_header_is_found_however_it_is_written():
+    async with serving(b"HTTP/1.1 200 OK\r\nRETRY-after: 7\r\nContent-Length: 0\r\n\r\n") as (_, made):
+        answer = await made.send("GET", "/x", headers=ASKED)
+        await answer.whole()
+        assert answer.headers[b"retry-after"] == b"7"
+        made.done(answer)
 
 
 async def test_one_that_the_server_ended_while_idle_is_not_used():
@@ -268,6 +366,7 @@ async def test_a_reader_that_takes_its_time_is_no_silent_server(clock):
     async with streaming(clock, silent_after=10) as (stream, answer):
         stream.say()
         await until(lambda: answer._chunks)
+        assert not answer._paused, "for so little nobody needs to wait"
         clock.advance(61)
         assert await answer.read() == b"x"
         clock.advance(9.5)  # what came meanwhile was perhaps not read, as nobody took it: the silence begins here
@@ -379,6 +478,48 @@ async def test_a_proxy_that_refuses(trust):
             await made.send("GET", "/", headers={})
 
 
+@pytest.mark.parametrize("status", [b"300 Multiple Choices", b"403 Forbidden"])
+async def test_a_proxy_that_refuses_is_left(trust, status):
+    async def refuse_and_stay(reader, writer):
+        writer.write(b"HTTP/1.1 %s\r\nContent-Length: 0\r\n\r\n" % status)
+        await reader.read()
+
+    proxy = Server(refuse_and_stay)
+    async with listening(proxy) as through:
+        made = to("https://127.0.0.1:9", context=trust, proxy=f"http://127.0.0.1:{through}")
+        with pytest.raises(NotConnected, match=f"answered {status[:3].decode()}"):
+            await made.send("GET", "/", headers={})
+        await until(lambda: not proxy.open)
+
+
+async def test_a_proxy_that_says_nothing_is_given_up_and_left(clock, trust):
+    async def say_nothing(reader, _writer):
+        await reader.read()
+
+    proxy = Server(say_nothing)
+    async with listening(proxy) as through:
+        made = to("https://example.org", clock=clock, context=trust, proxy=f"http://127.0.0.1:{through}")
+        sending = asyncio.create_task(made.send("GET", "/", headers={}))
+        await until(lambda: proxy.heard)
+        assert proxy.heard[0].startswith(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n")
+        clock.advance(CONNECT_SECONDS)
+        with pytest.raises((NotConnected, TimeoutError)):
+            await sending
+        await until(lambda: not proxy.open)
+
+
+async def test_through_a_proxy_too_the_name_is_the_one_that_the_certificate_must_carry(trust, certificate):
+    async with listening(Server(), certificate) as port, listening(Proxy()) as through:
+        for name, fits in (("kubernetes.default", True), ("elsewhere.example", False)):
+            made = to(f"https://127.0.0.1:{port}", context=trust, proxy=f"http://127.0.0.1:{through}", server_name=name)
+            if fits:
+                assert await ask(made) == (200, b"ok")
+            else:
+                with pytest.raises(ssl.SSLCertVerificationError):
+                    await ask(made)
+            await made.close()
+
+
 async def test_a_proxy_is_told_the_whole_address_of_a_plain_server():
     proxy = Server()
     async with listening(proxy) as through:
@@ -387,6 +528,24 @@ async def test_a_proxy_is_told_the_whole_address_of_a_plain_server():
         await made.close()
     assert proxy.heard[0].startswith(b"GET http://example.org:8080/base/x HTTP/1.1\r\nHost: example.org:8080\r\n")
     assert b"Proxy-Authorization: Basic " + base64.b64encode(b"ann:") in proxy.heard[0]
+
+
+async def test_a_proxy_that_wants_no_login_is_told_none():
+    proxy = Server()
+    async with listening(proxy) as through:
+        made = to("http://example.org", proxy=f"http://127.0.0.1:{through}")
+        assert await ask(made) == (200, b"ok")
+        await made.close()
+    assert b"Proxy-Authorization" not in proxy.heard[0]
+
+
+async def test_who_logs_in_at_the_server_is_no_part_of_its_name():
+    async with serving() as (server, made):
+        port = made._server.port
+        there = to(f"http://ann:secret@127.0.0.1:{port}")
+        assert await ask(there) == (200, b"ok")
+        await there.close()
+    assert b"\r\nHost: 127.0.0.1:%d\r\n" % port in server.heard[0]
 
 
 async def test_a_certificate_of_another_authority_is_not_taken_for_a_passing_trouble(certificate):

@@ -4,9 +4,11 @@ import asyncio
 
 import pytest
 
-from instaslice.kube.core import ObjectReference
+from instaslice.kube import events
+from instaslice.kube.core import PODS, ObjectReference, Pod
 from instaslice.kube.errors import Forbidden, Invalid, NotFound, Unreachable
-from instaslice.kube.events import MOST_TRIES, REPEAT_SECONDS, Recorder, Said
+from instaslice.kube.events import MOST_TRIES, REPEAT_SECONDS, Recorder, Said, reference
+from instaslice.kube.meta import ObjectMeta
 
 SAID = Said(ObjectReference(kind="Pod", namespace="team", name="train", uid="1"), False, "Waiting", "Place", "no room")
 
@@ -23,6 +25,8 @@ class Server:
         self.taken = []
         self.counts = []
         """Of what was said again."""
+        self.observed = []
+        """When it was said last, as it is written."""
 
     async def create(self, _, event):
         self._answer()
@@ -31,6 +35,7 @@ class Server:
     async def merge(self, _, key, body):
         self._answer()
         self.counts.append((key.name, body["series"]["count"]))
+        self.observed.append(body["series"]["lastObservedTime"])
 
     def _answer(self):
         self.asked.append(round(self._clock.monotonic() - self._began))
@@ -113,6 +118,7 @@ async def test_what_is_said_again_is_counted_and_written_once_a_minute(clock, re
     [event] = server.taken
     assert server.counts == [(event.metadata.name, count) for count in (60, 120, 180)]
     assert server.asked == [0, *(n * REPEAT_SECONDS for n in (1, 2, 3))]
+    assert server.observed == [f"2026-11-16T00:{minute}:40.000000Z" for minute in (17, 18, 19)]
 
 
 async def test_an_event_that_expired_is_made_again_with_its_count(clock, recording):
@@ -131,3 +137,115 @@ async def test_events_of_a_namespace_that_is_gone_are_lost_at_once(clock, record
     recorder.record(SAID)
     await passing(clock, 70)
     assert (server.asked, recorder.lost) == ([0], 1)
+
+
+@pytest.fixture
+def recorder_of(clock):
+    """Who would write to a server, but has not begun to."""
+
+    def made(server):
+        return Recorder(server, controller="gpu.das.com/test", instance="test", clock=clock)
+
+    return made
+
+
+@pytest.mark.parametrize("warning, kind", [(False, "Normal"), (True, "Warning")])
+async def test_an_event_as_it_is_written(clock, recording, warning, kind):
+    server, recorder = recording()
+    recorder.record(SAID._replace(warning=warning))
+    await passing(clock, 0)
+    (event,) = server.taken
+    assert (event.regarding, event.type, event.reason, event.action) == (SAID.regarding, kind, "Waiting", "Place")
+    assert (event.reporting_controller, event.reporting_instance) == ("gpu.das.com/test", "test")
+    assert event.event_time == "2026-11-16T00:16:40.000000Z"
+    assert event.metadata.namespace == "team"
+    assert event.metadata.name.startswith("train.")
+    assert event.series is None
+
+
+async def test_what_was_said_twice_before_it_is_written_is_one_event_that_says_so(clock, recording):
+    server, recorder = recording()
+    recorder.record(SAID)
+    recorder.record(SAID)
+    await passing(clock, 120)
+    (event,) = server.taken
+    assert (event.series.count, event.series.last_observed_time) == (2, event.event_time)
+    assert server.asked == [0]
+
+
+async def test_an_event_of_what_is_in_no_namespace_goes_to_the_default_one(clock, recording):
+    server, recorder = recording()
+    recorder.record(SAID._replace(regarding=ObjectReference(kind="Node", name="n1", uid="1")))
+    await passing(clock, 0)
+    assert [event.metadata.namespace for event in server.taken] == ["default"]
+
+
+async def test_recorders_that_begin_at_different_times_do_not_hit_upon_each_others_names(clock, recording):
+    names = []
+    for _ in range(2):
+        server, recorder = recording()
+        recorder.record(SAID)
+        await passing(clock, 1)
+        names += [event.metadata.name for event in server.taken]
+    assert len(names) == len(set(names)) == 2
+
+
+async def test_of_too_many_events_the_one_that_was_not_said_for_longest_is_forgotten(clock, recorder_of, monkeypatch):
+    monkeypatch.setattr(events, "MOST_REMEMBERED", 3)
+    server = Server(clock)
+    recorder = recorder_of(server)
+    for note in ["a", "b", "c", "a", "d"]:
+        recorder.record(SAID._replace(note=note))
+    assert recorder.lost == 1
+    recorder.close()
+    await recorder.run()
+    assert sorted(event.note for event in server.taken) == ["a", "c", "d"]
+
+
+async def test_an_event_that_is_written_and_forgotten_is_not_lost(clock, recording, monkeypatch):
+    monkeypatch.setattr(events, "MOST_REMEMBERED", 1)
+    server, recorder = recording()
+    for note in ["a", "b", "a"]:
+        recorder.record(SAID._replace(note=note))
+        await passing(clock, 0)
+    assert [event.note for event in server.taken] == ["a", "b", "a"]
+    assert recorder.lost == 0
+
+
+async def test_who_is_closed_writes_what_was_said_before_and_ends(clock, recorder_of):
+    server = Server(clock)
+    recorder = recorder_of(server)
+    recorder.record(SAID)
+    recorder.close()
+    recorder.record(SAID._replace(note="too late"))
+    await recorder.run()
+    assert [event.note for event in server.taken] == [SAID.note]
+
+
+async def test_an_event_that_was_lost_may_be_said_anew(clock, recording):
+    server, recorder = recording(*[Forbidden("not yet")] * MOST_TRIES, Forbidden("nor now"))
+    recorder.record(SAID)
+    await passing(clock, 60)
+    assert recorder.lost == 1
+    recorder.record(SAID)
+    await passing(clock, 2)
+    (event,) = server.taken
+    assert event.series is None
+
+
+async def test_each_repetition_is_tried_as_often_as_the_first(clock, recording):
+    server, recorder = recording(*[Unreachable("away")] * (MOST_TRIES - 1))
+    recorder.record(SAID)
+    await passing(clock, 60)
+    server._errors = [Unreachable("away again")] * (MOST_TRIES - 1)
+    recorder.record(SAID)
+    await passing(clock, 120)
+    assert [count for _, count in server.counts] == [2]
+    assert recorder.lost == 0
+
+
+def test_what_an_event_regards():
+    meta = ObjectMeta(namespace="team", name="train", uid="1", resource_version="7")
+    assert reference(PODS, Pod(metadata=meta)) == ObjectReference(
+        api_version="v1", kind="Pod", namespace="team", name="train", uid="1"
+    )

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from instaslice.kube.limits import Backoff, Bucket
+from instaslice.kube.limits import Backoff, Bucket, grown
 
 
 def test_a_bucket_lets_a_burst_through_and_then_the_rate(clock):
@@ -21,6 +21,10 @@ def test_a_bucket_never_holds_more_than_its_burst(clock):
 def test_waits_double_up_to_the_most(clock):
     backoff = Backoff(clock=clock, rng=random.Random(1), jitter=0)
     assert [backoff.next() for _ in range(8)] == [0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30, 30]
+
+
+def test_no_number_of_failures_is_too_many():
+    assert [grown(0.005, 1000.0, failures) for failures in (0, 1, 64, 10_000)] == [0.005, 0.01, 1000, 1000]
 
 
 def test_jitter_stretches_a_wait_to_at_most_twice(clock):

@@ -63,6 +63,7 @@ def _version(thing):
         pytest.param([added("b", "7")], "7", {"a": "3", "b": "7"}, id="after what came"),
         pytest.param([modified("a", "8")], "8", {"a": "8"}, id="after what changed"),
         pytest.param([deleted("a", "9")], "9", {}, id="after what went"),
+        pytest.param([line("MODIFIED", {**pod("a", "8"), "spec": 7})], "8", {"a": "3"}, id="after what is unreadable"),
         pytest.param([bookmark("9"), modified("a", "11")], "11", {"a": "11"}, id="after what came behind a bookmark"),
         pytest.param([line("ADDED", pod("b", "7"))[:20], line("ADDED", pod("b", "7"))[20:]], "7", {"a": "3", "b": "7"},
                      id="after what came in two pieces"),

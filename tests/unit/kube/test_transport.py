@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import random
+import socket
+import ssl
 
 import pytest
 from fake_clock import JumpingClock
@@ -10,6 +12,7 @@ from http_server import OK, Server, listening, until
 
 from instaslice.kube import errors
 from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MOST_ERROR, Transport
+from instaslice.local.pki import Authority
 
 
 class Config:
@@ -30,12 +33,20 @@ class Config:
 
 
 @contextlib.asynccontextmanager
-async def serving(*says, clock=None):
+async def watching(*says, clock):
+    """The chunks of a watch that is answered by these."""
+    opened = {"what": "watch x", "params": {}, "silent_after": 90}
+    async with serving(*says, clock=clock) as (_, made), made.stream("/x", **opened) as chunks:
+        yield chunks
+
+
+@contextlib.asynccontextmanager
+async def serving(*says, clock=None, rate=1000, burst=1000):
     """A server that says these, and a transport to it."""
     server = Server(*says)
     async with listening(server) as port:
         config = Config(port)
-        made = Transport(config, clock=clock or JumpingClock(), rng=random.Random(1), rate=1000, burst=1000)
+        made = Transport(config, clock=clock or JumpingClock(), rng=random.Random(1), rate=rate, burst=burst)
         made.config = config
         try:
             yield server, made
@@ -186,3 +197,176 @@ async def test_a_watch_that_is_never_answered_is_given_up(clock):
         clock.advance(90)
         with pytest.raises(errors.Unreachable, match="nothing came for 90 s"):
             await watching
+        await until(lambda: not server.open)  # its connection is of no more use to anybody
+
+
+async def test_a_watch_that_breaks_off_is_said_to(clock):
+    async def break_off_later(_reader, writer):
+        writer.write(head(200) + chunk(b"x"))
+
+    async with watching(break_off_later, clock=clock) as chunks:
+        assert await chunks.read() == b"x"
+        with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
+            await chunks.read()
+
+
+@pytest.mark.parametrize("status", [300, 304, 404])
+async def test_only_a_success_is_one(status):
+    async with serving(answer(status, body=b""), answer(status, body=b"")) as (_, made):
+        with pytest.raises(errors.KubeError, match=f"get: {status}"):
+            await made.request("GET", "/x", what="get")
+        with pytest.raises(errors.KubeError, match=f"watch x: {status}"):
+            await watched(made)
+
+
+def headers_of(request):
+    return dict(line.split(b": ") for line in request.split(b"\r\n\r\n")[0].split(b"\r\n")[1:])
+
+
+ALWAYS = {
+    b"Accept": b"application/json",
+    b"Accept-Encoding": b"identity",
+    b"Authorization": b"Bearer token",
+    b"User-Agent": b"instaslice",
+}
+
+
+@pytest.mark.parametrize(
+    "request_, more",
+    [
+        pytest.param({"body": None}, {}, id="without a body"),
+        pytest.param(
+            {"body": b"{}"}, {b"Content-Type": b"application/json", b"Content-Length": b"2"}, id="with a body"
+        ),
+        pytest.param(
+            {"body": b"[]", "content_type": "application/json-patch+json"},
+            {b"Content-Type": b"application/json-patch+json", b"Content-Length": b"2"},
+            id="with a patch",
+        ),
+    ],
+)
+async def test_the_headers_of_a_request(request_, more):
+    async with serving() as (server, made):
+        await made.request("PATCH", "/x", what="patch", **request_)
+        sent = headers_of(server.heard[0])
+        sent.pop(b"Host")
+        assert sent == {**ALWAYS, **more}
+
+
+async def test_who_has_no_token_sends_none():
+    async def none(*, refused=False):
+        return None
+
+    async with serving() as (server, made):
+        made.config.authorization = none
+        await made.request("GET", "/x", what="get")
+        assert headers_of(server.heard[0]).keys() & ALWAYS.keys() == ALWAYS.keys() - {b"Authorization"}
+
+
+async def test_what_a_watch_sends():
+    async with serving() as (server, made):
+        async with made.stream("/x", what="watch", params={"watch": "true"}, silent_after=90):
+            pass
+        assert server.heard[0].startswith(b"GET /x?watch=true HTTP/1.1\r\n")
+        sent = headers_of(server.heard[0])
+        sent.pop(b"Host")
+        assert sent == ALWAYS
+
+
+async def test_requests_and_watches_share_one_rate():
+    clock = JumpingClock()
+    async with serving(clock=clock, rate=1, burst=2) as (_, made):
+        for _ in range(2):
+            await made.request("GET", "/x", what="get")
+        assert clock.slept == []
+        assert await watched(made) == b"ok"
+        await made.request("GET", "/x", what="get")
+        assert clock.slept == [1, 1]
+
+
+async def test_each_repetition_counts_against_the_rate():
+    clock = JumpingClock()
+    async with serving(answer(401), clock=clock, rate=1, burst=1) as (_, made):
+        await made.request("GET", "/x", what="get")
+    assert clock.slept == [1]
+
+
+async def test_what_never_was_connected_is_sent_again_whatever_it_is(nobody):
+    clock = JumpingClock()
+    made = Transport(Config(nobody.partition(":")[2]), clock=clock, rng=random.Random(1), rate=1000, burst=1000)
+    with pytest.raises(errors.Unreachable, match=r"create x: no answer from .* right\?"):
+        await made.request("POST", "/x", what="create x", body=b"{}")
+    bases = [0.2 * 2**n for n in range(ATTEMPTS - 1)]
+    assert all(base <= wait <= 2 * base for base, wait in zip(bases, clock.slept, strict=True)), clock.slept
+    with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
+        await watched(made)
+
+
+async def test_a_certificate_that_does_not_fit_is_not_tried_again(tmp_path):
+    pair = Authority(tmp_path).issue("server", "server")
+    served = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    served.load_cert_chain(pair.certificate, pair.key)
+    clock, server = JumpingClock(), Server()
+    async with listening(server, served) as port:
+        config = Config(port)
+        config.server = f"https://127.0.0.1:{port}"
+        config.tls = ssl.create_default_context
+        made = Transport(config, clock=clock, rng=random.Random(1), rate=1000, burst=1000)
+        with pytest.raises(errors.Unreachable, match="certificate"):
+            await made.request("GET", "/x", what="get", repeatable=True)
+    assert clock.slept == []
+
+
+async def test_closing_ends_the_connections_that_are_kept():
+    async with serving() as (server, made):
+        await made.request("GET", "/x", what="get")
+        assert server.open == 1
+        await made.close()
+        await until(lambda: not server.open)
+
+
+def low_water(chunks):
+    """Bytes from which on the kernel says that there is something to read."""
+    raw = chunks._answer.connection.transport.get_extra_info("socket")
+    return raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+async def test_while_bytes_gather_the_kernel_keeps_quiet_about_them(clock):
+    said = asyncio.Event()
+
+    async def in_two_pieces(reader, writer):
+        writer.write(head(200) + chunk(b"first"))
+        await said.wait()
+        writer.write(chunk(b"second"))
+        await reader.read()
+
+    async with watching(in_two_pieces, clock=clock) as chunks:
+        assert await chunks.read() == b"first"
+        before = clock.waiting
+        gathering = asyncio.create_task(chunks.gather(0.5))
+        await until(lambda: clock.waiting > before)
+        assert low_water(chunks) > 1
+        said.set()
+        clock.advance(0.5)
+        await gathering
+        assert low_water(chunks) == 1
+        assert await chunks.read() == b"second"
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_of_a_connection_that_is_gone_nothing_gathers(clock, when):
+    async with watching(clock=clock) as chunks:
+        transport = chunks._answer.connection.transport
+        if when == "before":
+            transport.abort()
+            await asyncio.sleep(0)
+        before = clock.waiting
+        gathering = asyncio.create_task(chunks.gather(0.5))
+        if when == "before":
+            await gathering
+        else:
+            await until(lambda: clock.waiting > before)
+            transport.abort()
+            await asyncio.sleep(0)
+            clock.advance(0.5)
+            await gathering

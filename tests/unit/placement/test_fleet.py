@@ -67,6 +67,7 @@ def test_a_kind_of_gpu_goes_with_its_last(closed):
     made.remove_gpu(GpuId("h1"))
     made.remove_gpu(GpuId("s0"))
     assert kinds(made) == (["A100"], [])
+    assert len(made._gpus_in) == 1, "nor is it counted any more"
     assert "does not exist on any node" in str(place(made, "1g.18gb"))
     assert "no GPU is shared by memory" in str(place(made, Share(5)))
 

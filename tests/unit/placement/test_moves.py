@@ -104,6 +104,15 @@ def test_a_demand_of_several_slices_is_helped_too():
     placer(made).rearrange(found)
 
 
+@pytest.mark.parametrize("policy, start", [("first-fit", 4), ("best-fit", 6)])
+def test_in_the_room_that_is_made_the_policy_chooses_the_start(policy, start):
+    made = fleet("a0", "b0", held=[("a0", "2g.10gb", 0), ("a0", "2g.10gb", 2), ("a0", "3g.20gb", 4)])
+    demand = Demand(("1g.10gb",), lambda node: node == "a")
+    found = moves.find(made, placer(made, policy).policy, demand, lambda held: held.want == "3g.20gb")
+    assert [move.old.want for move in found.moves] == ["3g.20gb"]
+    assert [each.start for each in found.plan.grants] == [start]
+
+
 def test_shares_are_not_moved():
     made = fleet("a0")
     assert moves.find(made, placer(made).policy, Demand((Share(10),)), anything) is None

@@ -9,10 +9,12 @@ from instaslice.placement import (
     Fleet,
     FleetError,
     GpuId,
+    Grant,
     NodeName,
     NotFree,
     NotHeld,
     Plan,
+    Refusal,
     Share,
     Short,
     UnknownGpu,
@@ -28,6 +30,27 @@ class TestSeveralSlices:
     def test_are_granted_in_the_order_in_which_they_were_asked_for(self):
         answer = place(fleet("a0"), "1g.5gb", "4g.20gb", "2g.10gb")
         assert [grant.want for grant in answer.grants] == ["1g.5gb", "4g.20gb", "2g.10gb"]
+
+    def test_are_placed_the_largest_first(self):
+        assert spots(place(fleet("a0"), "1g.5gb", "3g.20gb", policy="first-fit")) == [("a0", 4), ("a0", 0)]
+
+    def test_which_is_the_largest_goes_by_the_part_of_a_gpu(self):
+        """A 2g.12gb is half of an A30, a 3g.20gb half of an A100, and a 2g.10gb a quarter of one."""
+        made = fleet("a0")
+        made.add_gpu(GpuId("a1"), NodeName("a"), models.named("A30"))
+        answer = place(made, "2g.10gb", "2g.12gb", "3g.20gb", policy="first-fit")
+        assert spots(answer) == [("a0", 4), ("a1", 0), ("a0", 0)]
+
+    def test_go_to_the_node_that_is_best_for_the_largest(self):
+        full = [("b1", "1g.5gb", start) for start in range(6)]
+        answer = place(fleet("a0", "b0", "b1", held=full), "1g.5gb", "2g.10gb", policy="best-fit")
+        assert answer.node == "a", "b1 is the fullest that takes a 1g.5gb, but takes no 2g.10gb"
+
+    def test_find_the_only_way_beside_a_shared_gpu_too(self):
+        made = fleet("a0")
+        made.add_shared_gpu(GpuId("a1"), NodeName("a"), 1000)
+        answer = place(made, *["2g.10gb"] * 3, "1g.10gb", Share(1000), policy="first-fit")
+        assert [gpu for gpu, _ in spots(answer)] == [*["a0"] * 4, "a1"]
 
     def test_find_the_only_way_where_taking_one_by_one_gets_stuck(self):
         wants = ["2g.10gb"] * 3 + ["1g.10gb"]
@@ -186,6 +209,40 @@ FRAGMENTED = [(gpu, "1g.5gb", start) for gpu in ("a0", "b0") for start in (0, 4)
             id="no GPU is shared",
         ),
         pytest.param([], [], None, Short.GPUS, "the pod asks for no slice", id="nothing asked for"),
+        pytest.param(
+            [("a0", "7g.40gb", 0), ("b0", "7g.40gb", 0)],
+            ["1g.5gb"],
+            lambda node: False,
+            Short.NODES,
+            "GPUs have 1g.5gb, but no such node admits the pod",
+            id="no node admits the pod, nor has room",
+        ),
+        pytest.param(
+            [("a0", "1g.5gb", 0), ("a0", "1g.5gb", 4), ("b0", "7g.40gb", 0)],
+            ["3g.20gb"],
+            None,
+            Short.START,
+            "1 GPU holds enough free memory for 3g.20gb but no legal start; 1 move would free one",
+            id="memory is free in the wrong places of one",
+        ),
+        pytest.param(
+            [*(("a0", "1g.5gb", start) for start in range(6)), ("b0", "4g.20gb", 0), ("b0", "2g.10gb", 4)],
+            ["3g.20gb"],
+            lambda node: node == "b",
+            Short.MEMORY,
+            "3g.20gb needs 4 free memory slices on one GPU; the most that one has is 2; "
+            "a slice must end or a GPU be added",
+            id="what other nodes have free does not count",
+        ),
+        pytest.param(
+            [("a0", "1g.5gb", 0), ("a0", "1g.5gb", 2), ("a0", "3g.20gb", 4)]
+            + [("b0", "1g.5gb", start) for start in range(4)],
+            ["4g.20gb"],
+            None,
+            Short.START,
+            "1 GPU holds enough free memory for 4g.20gb but no legal start; 2 moves would free one",
+            id="two moves",
+        ),
     ],
 )
 def test_a_refusal_says_what_is_short_and_what_would_help(held, wants, admits, short, words):
@@ -241,6 +298,56 @@ class TestShares:
 
     def test_larger_than_any_gpu_say_so(self):
         assert str(self.shared(1000).place(Demand((Share(2000),)))).endswith("the largest has 1000 MiB")
+
+    def test_whose_node_does_not_admit_the_pod_say_so(self):
+        door = self.shared(1000, 500)
+        refused = door.place(Demand((Share(100),), lambda node: False))
+        assert refused.short is Short.NODES
+        assert str(refused).startswith("2 GPUs have room for 100 MiB of a shared GPU, but no such node admits")
+        assert door.place(Demand((Share(100),), lambda node: node == "0")).grants[0].gpu == "0x"
+
+    def test_beside_which_nothing_is_cut_say_so_to_who_wants_a_slice(self):
+        assert "does not exist on any node (no GPU is cut by MIG)" in str(self.shared(10).place(Demand(("1g.5gb",))))
+
+    def test_most_of_which_is_taken_say_what_is_left_of_the_emptiest(self):
+        door = self.shared(1000, 2000)
+        for size in (800, 1700):
+            self.take(door, Share(size))
+        assert str(door.place(Demand((Share(400),)))).endswith("the most that is free on one is 300 MiB")
+
+    def test_are_taken_from_shared_gpus_alone_and_slices_from_those_that_are_cut(self):
+        made = fleet("a0")
+        made.add_shared_gpu(GpuId("a1"), NodeName("a"), 1000)
+        slice_, share = grant("a0", "1g.5gb", 0), Grant(NodeName("a"), GpuId("a1"), Share(10), 0, 10)
+        for wrong in (slice_._replace(gpu=GpuId("a1")), share._replace(gpu=GpuId("a0")), share._replace(size=0)):
+            with pytest.raises(NotFree):
+                made.take(wrong)
+            with pytest.raises(NotHeld):
+                made.give_back(wrong)
+        assert made.held(GpuId("a1")) == ()
+
+    def test_of_a_closed_gpu_are_kept_and_can_be_given_back_and_taken(self):
+        door = self.shared(1000)
+        held = self.take(door, Share(700))
+        door.fleet.close(held.gpu)
+        assert door.fleet.full("0")
+        assert isinstance(door.place(Demand((Share(10),))), Refusal)
+        door.fleet.give_back(held)
+        door.fleet.take(held._replace(size=400))
+        door.fleet.open(held.gpu)
+        assert isinstance(door.place(Demand((Share(600),))), Plan)
+        assert isinstance(door.place(Demand((Share(601),))), Refusal)
+
+    def test_of_one_pod_are_refused_where_only_one_of_them_fits(self):
+        refused = self.shared(1000, 1000).place(Demand((Share(600), Share(600))))
+        assert refused.short is Short.TOGETHER
+
+    def test_fill_a_node_when_all_memory_is_given_out(self):
+        door = self.shared(1000)
+        self.take(door, Share(999))
+        assert not door.fleet.full("0")
+        self.take(door, Share(1))
+        assert door.fleet.full("0")
 
     def test_are_given_back_whole(self):
         door = self.shared(1000)

@@ -185,6 +185,23 @@ def test_a_pod_that_is_placed_while_the_policy_thinks_does_not_cost_what_it_lear
     ]
 
 
+def test_what_is_learned_counts_from_the_next_decision_on():
+    held = [("a0", "4g.20gb", 0), ("a1", "1g.5gb", 0), ("a2", "2g.10gb", 4), ("a3", "3g.20gb", 4)]
+    made = fleet(*(f"a{i}" for i in range(8)), held=held)
+    decided_before, fresh, untaught = (policies.named("adaptive") for _ in range(3))
+
+    def decisions(policy):
+        return [list(policy.spots(made, profile.name)) for profile in A100.profiles]
+
+    assert decisions(decided_before) == decisions(untaught)
+    for policy in (decided_before, fresh):
+        for profile, count in {"1g.10gb": 6, "2g.10gb": 6, "4g.20gb": 3}.items():
+            for _ in range(count):
+                policy.arrived(profile)
+        policy.learn(made, Regime.FILL)
+    assert decisions(decided_before) == decisions(fresh) != decisions(untaught)
+
+
 def test_thinking_reads_nothing_that_changes_meanwhile():
     made, policy = fleet("a0"), policies.named("adaptive")
     policy.arrived("3g.20gb")
@@ -194,3 +211,56 @@ def test_thinking_reads_nothing_that_changes_meanwhile():
     made.add_gpu("a1", "a", A100)
     made.add_gpu("h", "a", models.named("H200"))
     assert (dict(study.mix), study.planned) == before
+
+
+def test_what_arrived_long_ago_weighs_less():
+    made, policy = fleet("a0"), policies.named("adaptive", {"3g.20gb": 1000})
+
+    def mix_after(count):
+        for _ in range(count):
+            policy.arrived("1g.5gb")
+        return dict(policy.study(made).mix)
+
+    assert mix_after(3000) == {"3g.20gb": 1000, "1g.5gb": 3000}
+    assert mix_after(1) == {"3g.20gb": 500, "1g.5gb": 1500.5}
+    assert mix_after(1999) == {"3g.20gb": 500, "1g.5gb": 3499.5}
+    assert mix_after(1) == {"3g.20gb": 250, "1g.5gb": 1750.25}
+
+
+def test_by_chance_the_first_few_slices_may_be_of_one_profile():
+    made, policy = fleet("a0"), policies.named("adaptive")
+    kinds = made.pools[0].kinds
+    informed = policies.named("adaptive").table(kinds)
+    for _ in range(31):
+        policy.arrived("1g.5gb")
+    assert policy.table(kinds) == informed
+    policy.arrived("1g.5gb")
+    assert policy.table(kinds) != informed
+
+
+@pytest.mark.parametrize(
+    "concurrent, parts", [pytest.param(30, [10, 20], id="by memory"), pytest.param(None, [None, None], id="unknown")]
+)
+def test_demand_is_expected_on_each_kind_of_gpu_in_proportion_to_its_memory(concurrent, parts):
+    made = fleet("a0", "a1")
+    for gpu in ("b0", "b1"):
+        made.add_gpu(GpuId(gpu), NodeName("b"), models.named("A30"))
+    policy = policies.named("adaptive", {"1g.5gb": 1})
+    study = policy.study(made, Regime.LOSS, concurrent)
+    planned = sorted(study.planned, key=lambda each: each.model.memory_slices)
+    assert [(each.model.memory_slices, each.gpus, each.outlook.concurrent) for each in planned] == [
+        (4, 2, parts[0]),
+        (8, 2, parts[1]),
+    ]
+    assert {each.outlook.regime for each in planned} == {Regime.LOSS}
+
+
+def test_without_demand_there_is_nothing_to_plan():
+    assert policies.named("adaptive").study(fleet("a0")).planned == ()
+
+
+def test_while_every_gpu_is_closed_no_demand_is_expected_on_any():
+    made = fleet("a0")
+    made.close("a0")
+    (planned,) = policies.named("adaptive", {"1g.5gb": 1}).study(made, concurrent=30).planned
+    assert (planned.gpus, planned.outlook.concurrent) == (0, 0)

@@ -1,12 +1,13 @@
 """The small model of a fleet on which tables are tried, on jobs whose outcome can be told by hand."""
 
+from itertools import pairwise
 from random import Random
 
 import pytest
 from fleets import A100, judged
 
 from instaslice.geometry import States
-from instaslice.placement import Regime, rehearsal
+from instaslice.placement import Regime, portfolio, rehearsal
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe, rankings
 from instaslice.placement.rehearsal import Herd, Job
 from instaslice.placement.values import mix_of
@@ -76,3 +77,65 @@ def test_the_choice_is_near_the_best_on_jobs_that_it_has_not_seen(asked, regime)
 
 def test_without_gpus_there_is_nothing_to_rehearse():
     assert best_recipe(A100, 0, Outlook({"1g.5gb": 1}), Random(0)) == UNINFORMED
+
+
+def test_jobs_come_by_the_mix_at_the_rate_and_stay_for_one_life_on_average():
+    made = rehearsal.jobs([0.75, 0.0, 0.25], 4.0, 20_000, Random(1))
+    assert len(made) == 20_000
+    assert all(before.at < after.at for before, after in pairwise(made))
+    assert made[-1].at == pytest.approx(20_000 / 4, rel=0.05)
+    assert sum(job.life for job in made) / len(made) == pytest.approx(1, rel=0.05)
+    assert {job.profile for job in made} == {0, 2}
+    assert sum(job.profile == 0 for job in made) / len(made) == pytest.approx(0.75, rel=0.05)
+
+
+def test_of_no_jobs_nothing_is_lost_and_none_waits():
+    assert rehearsal.loss(herd(), [], SIZES) == 1.0
+    assert rehearsal.queue(herd(), []) == 0.0
+
+
+@pytest.mark.parametrize(
+    "warm_up, wait",
+    [
+        pytest.param(0, 6 / 3, id="all count"),
+        pytest.param(4, 6 / 2, id="one that comes just then does"),
+        pytest.param(5, 0, id="one that came before does not"),
+        pytest.param(30, 0, id="nobody comes any more"),
+    ],
+)
+def test_of_whose_waits_the_mean_is_taken(warm_up, wait):
+    jobs = [Job(0, 10, WHOLE), Job(4, 1, WHOLE), Job(20, 1, WHOLE)]
+    assert rehearsal.queue(herd(), jobs, warm_up) == pytest.approx(wait)
+
+
+@pytest.mark.parametrize("warm_up, wait", [(0, 9 / 3), (1, 9 / 2), (2, 0)])
+def test_what_still_waits_at_the_end_counts_till_then(warm_up, wait):
+    jobs = [Job(0, 99, WHOLE), Job(1, 1, WHOLE), Job(10, 1, WHOLE)]
+    assert rehearsal.queue(herd(), jobs, warm_up) == pytest.approx(wait)
+
+
+@pytest.mark.parametrize("end, room", [(9.99, False), (10, True)])
+def test_a_slice_that_ends_makes_room_at_that_moment(end, room):
+    assert rehearsal.loss(herd(), [Job(0, 10, WHOLE), Job(end, 1, WHOLE)], SIZES) == (1.0 if room else 0.5)
+
+
+@pytest.mark.parametrize(
+    "gpus, concurrent, regime, rate, count",
+    [
+        pytest.param(4, None, Regime.QUEUE, 4, 48, id="as many as fill the fleet, for twelve lives"),
+        pytest.param(4, None, Regime.FILL, 4, 4, id="once, where nothing ends"),
+        pytest.param(4, 3, Regime.LOSS, 3, 36, id="as many as are expected"),
+        pytest.param(4, 100, Regime.LOSS, 8, 96, id="not beyond twice what there is"),
+        pytest.param(208, 100, Regime.LOSS, 50, 600, id="a large fleet is played at half its size"),
+    ],
+)
+def test_how_much_demand_is_rehearsed(monkeypatch, gpus, concurrent, regime, rate, count):
+    played = []
+
+    def made(mix, rate, count, random):
+        played.append((rate, count))
+        return rehearsal.jobs(mix, rate, 1, random)
+
+    monkeypatch.setattr(portfolio, "jobs", made)
+    best_recipe(A100, gpus, Outlook({"7g.40gb": 1}, regime, concurrent), Random(1))
+    assert set(played) == {(rate, count)}

@@ -7,6 +7,7 @@ import tempfile
 
 import pytest
 from cryptography import x509
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from handshakes import served
 
 from instaslice.errors import BadInput
@@ -49,6 +50,36 @@ def test_the_authority_signs_leaves_and_no_other_authority(first):
     assert (authority.value.ca, authority.value.path_length, authority.critical) == (True, 0, True)
     leaf = first.leaf.parsed.extensions.get_extension_for_class(x509.BasicConstraints)
     assert leaf.value.ca is False
+
+
+def extensions(pair):
+    """Name → whether whoever does not know it must refuse the certificate."""
+    return {each.oid._name: each.critical for each in pair.parsed.extensions}
+
+
+def test_what_a_verifier_must_understand(first):
+    """As RFC 5280 has it: what limits a certificate is critical, what only tells of it is not."""
+    assert extensions(first.authority) == {"basicConstraints": True, "keyUsage": True, "subjectKeyIdentifier": False}
+    assert extensions(first.leaf) == {
+        "subjectAltName": False,
+        "extendedKeyUsage": False,
+        "basicConstraints": True,
+        "authorityKeyIdentifier": False,
+    }
+
+
+def test_what_an_authority_s_key_may_be_used_for(first):
+    usage = first.authority.parsed.extensions.get_extension_for_class(x509.KeyUsage).value
+    uses = ("digital_signature", "key_cert_sign", "crl_sign", "content_commitment", "key_encipherment",
+            "data_encipherment", "key_agreement")  # fmt: skip
+    assert {use for use in uses if getattr(usage, use)} == {"digital_signature", "key_cert_sign", "crl_sign"}
+
+
+def test_a_leaf_serves_and_says_who_signed_it(first):
+    found = first.leaf.parsed.extensions
+    assert list(found.get_extension_for_class(x509.ExtendedKeyUsage).value) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    signer = first.authority.parsed.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+    assert found.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier == signer.digest
 
 
 def test_no_two_authorities_have_one_name(first):

@@ -193,6 +193,20 @@ async def test_what_is_due_is_done_where_there_is_no_configuration(replica, serv
     assert server.state.leaf != first.leaf
 
 
+async def test_of_two_things_that_are_due_a_step_does_one(replica, server, clock):
+    """The second may build on the first only when every API server has heard of it."""
+    server.configuration = None
+    one = replica()
+    await one.step()
+    first = server.state
+    clock.advance(3300 * DAY.total_seconds())
+    await one.step()
+    assert server.state.next is not None
+    assert server.state.leaf == first.leaf
+    await one.step()
+    assert server.state.leaf != first.leaf
+
+
 async def test_hooks_of_others_in_the_configuration_are_left_alone(replica, server):
     theirs = Hook(name="theirs.example.com", client_config=ClientConfig(ca_bundle="theirs"))
     server.configuration = Configuration(metadata=ObjectMeta(name="hooks"), webhooks=[theirs, OURS])

@@ -228,6 +228,27 @@ def test_of_a_model_whose_placements_nobody_has_published_nothing_is_impossible_
     mutated(pod(container(limits={f"nvidia.com/{name}": str(profile.limit)})), LargestNode((unknown,), 1))
 
 
+def test_beside_a_slice_of_unpublished_size_the_others_count_in_full():
+    unknown = models.named("RTX-PRO-5000-Blackwell-48GB")
+    name = ProfileName.parse(unknown.profiles[0].name).resource
+    # The memory of two A100s and an eighth; of the compute not quite two GPUs.
+    limits = {f"nvidia.com/{name}": "1", "nvidia.com/mig-1g.10gb": "8", FIVE: "1"}
+    assert "need at least 3 GPUs" in refusal(pod(container(limits=limits)), models=(unknown, *A100), gpus=2)
+
+
+def test_both_names_of_a_slice_that_is_asked_for_twice_are_said_and_no_other():
+    limits = {FIVE: "1", "gpu.das.com/mig-1g.5gb": "1", TEN: "1"}
+    assert refusal(pod(container(limits=limits))) == (
+        "container main: gpu.das.com/mig-1g.5gb and nvidia.com/mig-1g.5gb are the same slice under two names; keep one"
+    )
+
+
+@pytest.mark.parametrize("limits, requests", [("5Gi", "5368709120"), ("1Ki", "1024")])
+def test_an_amount_of_memory_is_no_number_of_slices_though_it_is_one_in_the_requests(limits, requests):
+    told = refusal(pod(container(limits={FIVE: limits}, requests={FIVE: requests})))
+    assert f"{limits} is not a number of slices" in told
+
+
 def test_a_phase_in_which_nothing_is_held_needs_no_gpu():
     LargestNode(A100, 1).hold({})
 
