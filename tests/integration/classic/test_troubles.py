@@ -152,7 +152,7 @@ async def test_a_controller_whose_spec_another_wrote_becomes_a_new_process_and_g
     by_hand = JsonOp(op="add", path="/spec/allocations/0/reason", value="by hand")
     await stage.client.patch(INSTASLICES, Key("", node), [by_hand])
     async with asyncio.timeout(PATIENCE):
-        while _image(program) == image:
+        while _image(program) in (None, image):
             await asyncio.sleep(0.05)
     await stage.create(pod("after"))
     await stage.running("after")
@@ -162,5 +162,6 @@ async def test_a_controller_whose_spec_another_wrote_becomes_a_new_process_and_g
 
 
 def _image(process):
-    """Where the stack of a process lies, which is elsewhere in each program that it becomes."""
-    return next(each.addr for each in process.memory_maps(grouped=False) if each.path == "[stack]")
+    """Where the stack of a process lies, which is elsewhere in each program that it becomes; None in between."""
+    maps = process.memory_maps(grouped=False)
+    return next((each.addr for each in maps if each.path == "[stack]"), None)
