@@ -6,6 +6,7 @@ Whoever creates a pod hears of it when the webhook or the API server is away, an
 import asyncio
 from dataclasses import dataclass, field
 
+import manifests
 import msgspec
 
 from instaslice.api import names
@@ -39,20 +40,17 @@ LONG = [[{"1g.5gb": 1}], [{"3g.20gb": 1}], [{"2g.10gb": 1}, {"1g.5gb": 1}], [{"1
 def pod(name, shape, *, run_for=""):
     """As a user writes it."""
     containers = [
-        {
-            "name": f"c{number}",
-            "image": "none",
-            "resources": {
-                "limits": {f"nvidia.com/mig-{profile}": str(count) for profile, count in wants.items()},
-                "requests": {"cpu": "100m"},
-            },
-        }
+        manifests.container(
+            f"c{number}",
+            limits={f"nvidia.com/mig-{profile}": str(count) for profile, count in wants.items()},
+            requests={"cpu": "100m"},
+        )
         for number, wants in enumerate(shape)
     ]
-    meta = {"namespace": NAMESPACE, "name": name}
-    if run_for:
-        meta["annotations"] = {"local.gpu.das.com/run-for": run_for}
-    return {"metadata": meta, "spec": {"restartPolicy": "Never", "containers": containers}}
+    annotations = {"local.gpu.das.com/run-for": run_for} if run_for else None
+    return manifests.pod(
+        name, namespace=NAMESPACE, annotations=annotations, restartPolicy="Never", containers=containers
+    )
 
 
 def deployment(replicas):

@@ -8,6 +8,8 @@ import asyncio
 import random
 from contextlib import asynccontextmanager
 
+import manifests
+
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, SliceState
 from instaslice.geometry import models
@@ -32,17 +34,15 @@ def container(name="main", slices="1g.5gb", **requests):
     wanted = {slices: 1} if isinstance(slices, str) else slices
     limits = {each if "/" in each else f"nvidia.com/mig-{each}": str(count) for each, count in wanted.items()}
     limits |= {each.replace("_", "-"): text for each, text in requests.items()}
-    return {"name": name, "image": "none", "resources": {"limits": limits}}
+    return manifests.container(name, limits=limits)
 
 
 def pod(name, slices="1g.5gb", *, run_for="", exit_code="", annotations=None, requests=None, **spec):
     """A pod of one container unless `containers` are given; without `run_for` it runs until it is deleted."""
     told = {"run-for": run_for, "exit-code": exit_code}
     played = {f"local.gpu.das.com/{key}": text for key, text in told.items() if text}
-    return {
-        "metadata": {"name": name, "annotations": {**played, **(annotations or {})}},
-        "spec": {"restartPolicy": "Never", "containers": [container("main", slices, **(requests or {}))], **spec},
-    }
+    spec = {"restartPolicy": "Never", "containers": [container("main", slices, **(requests or {}))], **spec}
+    return manifests.pod(name, annotations={**played, **(annotations or {})}, **spec)
 
 
 class Stage:

@@ -2,30 +2,26 @@
 
 import asyncio
 
+from manifests import pod
+
 from instaslice.controller.doctor import Overseer
 from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
 
 COUNT = 40
-
-
-def pod(namespace, number):
-    resources = {"limits": {"nvidia.com/mig-1g.5gb": "1"}, "requests": {"cpu": "10m"}}
-    return {
-        "metadata": {
-            "namespace": namespace,
-            "name": f"p-{number}",
-            "annotations": {"local.gpu.das.com/run-for": "0s"},
-        },
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none", "resources": resources}]},
-    }
+ASKED = {
+    "limits": {"nvidia.com/mig-1g.5gb": "1"},
+    "requests": {"cpu": "10m"},
+    "annotations": {"local.gpu.das.com/run-for": "0s"},
+    "restartPolicy": "Never",
+}
 
 
 async def test_every_write_of_a_crowd_is_judged(client, namespace):
     async with Overseer(client) as overseer:
         async with asyncio.TaskGroup() as group:
             for number in range(COUNT):
-                group.create_task(client.create(PODS, pod(namespace, number)))
+                group.create_task(client.create(PODS, pod(f"p-{number}", namespace=namespace, **ASKED)))
         async with asyncio.timeout(240):
             while True:
                 pods = await client.list(PODS, Selector(namespace=namespace))

@@ -2,15 +2,14 @@
 
 import asyncio
 
+import manifests
+
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 
 
 def pod(namespace, name, **labels):
-    return {
-        "metadata": {"namespace": namespace, "name": name, "labels": labels},
-        "spec": {"schedulerName": "nobody", "containers": [{"name": "main", "image": "none"}]},
-    }
+    return manifests.pod(name, namespace=namespace, labels=labels, schedulerName="nobody")
 
 
 async def make(client, namespace, names, at_once=50):

@@ -4,6 +4,8 @@ import asyncio
 import random
 from typing import Any
 
+import manifests
+
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
@@ -17,11 +19,9 @@ def pod(
 ) -> dict[str, Any]:
     """A pod of one container. Keywords that are annotations go there, the rest into the spec."""
     annotations = {f"local.gpu.das.com/{key}": spec.pop(key) for key in ("run-for", "exit-code") if key in spec}
-    container = {"name": "main", "image": image, **({"command": command} if command else {})}
-    return {
-        "metadata": {"namespace": namespace, "name": name, "annotations": annotations},
-        "spec": {"restartPolicy": "Never", "containers": [container], **spec},
-    }
+    containers = [manifests.container(image=image, **({"command": command} if command else {}))]
+    spec = {"restartPolicy": "Never", "containers": containers, **spec}
+    return manifests.pod(name, namespace=namespace, annotations=annotations, **spec)
 
 
 async def phase(client: Client, namespace: str, name: str, *wanted: str, seconds: float = 90) -> Pod:

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import manifests
 import msgspec
 
 from instaslice.api import names
@@ -24,22 +25,15 @@ ROLES = Resource(Bare, "Role", "roles", group=RBAC)
 ROLE_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
 
 
-def spec(limits, **more):
-    resources = {"limits": limits} if limits else {}
-    return {"containers": [{"name": "main", "image": "none", "resources": resources}], **more}
-
-
-def pod(namespace, name, limits=None, *, annotations=None, **more):
-    return {
-        "metadata": {"namespace": namespace, "name": name, "annotations": annotations or {}},
-        "spec": spec(limits, **more),
-    }
+def pod(namespace, name, limits=None, **more):
+    """The rest as in `manifests.pod`."""
+    return manifests.pod(name, namespace=namespace, limits=limits, **more)
 
 
 def workload(kind, namespace, limits):
     """A Deployment, StatefulSet or Job of one pod, named after its kind."""
     labels = {"app": kind.lower()}
-    template = {"metadata": {"labels": labels}, "spec": spec(limits)}
+    template = {"metadata": {"labels": labels}, "spec": manifests.pod("any", limits=limits)["spec"]}
     told = {"template": template, "selector": {"matchLabels": labels}}
     if kind == "StatefulSet":
         told["serviceName"] = "none"

@@ -7,6 +7,7 @@ import random
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+import manifests
 import msgspec
 from agent_bench import MortalDriver
 from fake_clock import FakeClock
@@ -262,13 +263,10 @@ class Bench:
         return next((each for (owner, _), each in self.rack.drivers.items() if owner == uid), None)
 
     def pod(self, name, *uuids, phase="Running", node="node"):
-        meta = {
-            "namespace": "team",
-            "name": name,
-            "uid": f"uid-{name}",
-            "annotations": {names.MIG_UUIDS: ",".join(uuids)},
-        }
-        self.server.put(PODS, {"metadata": meta, "spec": {"nodeName": node}, "status": {"phase": phase}})
+        given = {names.MIG_UUIDS: ",".join(uuids)}
+        made = manifests.pod(name, namespace="team", annotations=given, nodeName=node)
+        made["metadata"]["uid"] = f"uid-{name}"
+        self.server.put(PODS, {**made, "status": {"phase": phase}})
 
     # The object -----------------------------------------------------------------------------------------------------
 

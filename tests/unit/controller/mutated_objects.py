@@ -16,6 +16,8 @@ import copy
 from functools import cache
 from typing import NamedTuple
 
+import fitting
+import manifests
 import msgspec
 from hypothesis import strategies as st
 
@@ -74,31 +76,18 @@ def _pod(name, *profiles, gates=(), on="", given=(), phase="Pending", condition=
         annotations |= dict.fromkeys(names.RESERVED_ANNOTATIONS, on)
         annotations |= {names.REQUESTED: "{}", names.MIG_UUIDS: ",".join(given)}
     requests = {"cpu": "500m", "memory": "1Gi", **limits}
-    spec = {
-        "containers": [{"name": "main", "resources": {"limits": limits, "requests": requests}}],
-        "tolerations": [{"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}],
-        "priority": 0,
-    }
+    spec = {"tolerations": [{"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}], "priority": 0}
     if gates:
         spec["schedulingGates"] = [{"name": each} for each in gates]
     if on:
-        term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [on]}]}
-        required = {"nodeSelectorTerms": [term]}
-        spec["affinity"] = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        spec["affinity"] = fitting.affinity([("metadata.name", "In", on)])
         if phase != "Pending":
             spec["nodeName"] = on
+    meta = {"namespace": "team-a", "labels": {"app": "train"}, "annotations": annotations}
+    made = manifests.pod(name, **meta, limits=limits, requests=requests, **spec)
+    made["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "7", "creationTimestamp": CREATED_AT, **more}
     conditions = [{"type": names.SLICE_READY, "status": condition, "reason": "Waiting"}] if condition else []
-    meta = {
-        "namespace": "team-a",
-        "name": name,
-        "uid": f"uid-{name}",
-        "resourceVersion": "7",
-        "creationTimestamp": CREATED_AT,
-        "annotations": annotations,
-        "labels": {"app": "train"},
-        **more,
-    }
-    return {"metadata": meta, "spec": spec, "status": {"phase": phase, "conditions": conditions}}
+    return {**made, "status": {"phase": phase, "conditions": conditions}}
 
 
 def _allocation(pod, profile, start, gpu, state, number=0):

@@ -4,9 +4,13 @@ import asyncio
 import json
 from contextlib import asynccontextmanager
 
+import manifests
+
 
 def pod(name, version, uid=None, **meta):
-    return {"metadata": {"name": name, "namespace": "team", "uid": uid or name, "resourceVersion": version, **meta}}
+    made = manifests.pod(name, namespace="team")
+    made["metadata"] |= {"uid": uid or name, "resourceVersion": version, **meta}
+    return made
 
 
 def added(name, version, **more):

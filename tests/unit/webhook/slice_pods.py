@@ -2,6 +2,7 @@
 
 import copy
 
+import manifests
 import msgspec
 
 from instaslice.webhook.largest import LargestNode
@@ -14,22 +15,16 @@ LARGEST = LargestNode()
 
 
 def container(name="main", limits=None, requests=None, env=(), **more):
-    made = {"name": name, "image": "none", **more}
-    resources = {"limits": limits, "requests": requests}
-    if limits or requests:
-        made["resources"] = {field: given for field, given in resources.items() if given}
     if env:
-        made["env"] = [{"name": each, "value": "x"} for each in env]
-    return made
+        more["env"] = [{"name": each, "value": "x"} for each in env]
+    return manifests.container(name, limits=limits, requests=requests, **more)
 
 
 def pod(*containers, init=(), annotations=None, **spec):
-    meta = {"name": "train", "namespace": "team-a", "labels": {"app": "train"}}
-    if annotations is not None:
-        meta["annotations"] = annotations
     if init:
         spec["initContainers"] = list(init)
-    return {"metadata": meta, "spec": {"containers": list(containers), "restartPolicy": "Never", **spec}}
+    meta = {"namespace": "team-a", "labels": {"app": "train"}, "annotations": annotations}
+    return manifests.pod("train", **meta, containers=list(containers), restartPolicy="Never", **spec)
 
 
 def mutated(document, largest=LARGEST):
