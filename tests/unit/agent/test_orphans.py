@@ -1,5 +1,6 @@
 """Slices that no allocation names: those that a pod uses stay, whatever became of their object; the others go."""
 
+import fitting
 import pytest
 from agent_bench import Bench
 
@@ -10,9 +11,8 @@ from instaslice.api.instaslice import NOTHING_REPORTED
 from instaslice.drivers import Slice
 from instaslice.errors import InstasliceError
 from instaslice.geometry import models
-from instaslice.kube.core import PODS, Pod, PodSpec, PodStatus
+from instaslice.kube.core import PODS
 from instaslice.kube.errors import Unreachable
-from instaslice.kube.meta import ObjectMeta
 
 A100 = models.named("A100-40GB")
 GRACE = 60
@@ -175,8 +175,8 @@ class Kubelet:
 
 def pod(uuids, phase="Running"):
     annotations = {} if uuids is None else {names.MIG_UUIDS: uuids}
-    meta = ObjectMeta(name="train", namespace="team", annotations=annotations)
-    return Pod(metadata=meta, spec=PodSpec(node_name="node"), status=PodStatus(phase=phase))
+    meta = {"name": "train", "namespace": "team", "annotations": annotations}
+    return fitting.pod(meta=meta, status={"phase": phase}, nodeName="node")
 
 
 @pytest.mark.parametrize(

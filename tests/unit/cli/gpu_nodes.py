@@ -1,5 +1,7 @@
 """Instaslice objects and pods by hand, as the view sees them."""
 
+import fitting
+
 from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
@@ -15,7 +17,6 @@ from instaslice.api.instaslice import (
     Status,
 )
 from instaslice.geometry import models
-from instaslice.kube.core import Condition, Pod, PodSpec, PodStatus, SchedulingGate
 from instaslice.kube.meta import ObjectMeta
 
 A100 = models.named("A100-40GB")
@@ -42,10 +43,7 @@ def node(allocations=(), slices=(), name="gpu-0", health=Health.HEALTHY, reason=
 
 def pod(name="train", *, gated=True, phase="Pending", on="", says=None):
     """A pod; `says` is the reason and the message of its condition SliceReady."""
-    gates = [SchedulingGate(name=names.GATE)] if gated else None
-    told = [Condition(type=names.SLICE_READY, status="False", reason=says[0], message=says[1])] if says else None
-    return Pod(
-        metadata=ObjectMeta(namespace="default", name=name, uid=f"uid-{name}"),
-        spec=PodSpec(scheduling_gates=gates, node_name=on),
-        status=PodStatus(phase=phase, conditions=told),
-    )
+    meta = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
+    told = says and [{"type": names.SLICE_READY, "status": "False", "reason": says[0], "message": says[1]}]
+    gates = [{"name": names.GATE}] if gated else None
+    return fitting.pod(meta=meta, status={"phase": phase, "conditions": told}, schedulingGates=gates, nodeName=on)

@@ -2,18 +2,18 @@
 
 import asyncio
 
+import fitting
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from instaslice.kube.cache import Cache
-from instaslice.kube.core import Pod, PodSpec
-from instaslice.kube.meta import Key, ObjectMeta, is_older, key_of
+from instaslice.kube.meta import Key, is_older, key_of
 
 
 def pod(name, version="1", *, node="", uid=None):
-    meta = ObjectMeta(namespace="team-a", name=name, uid=uid or f"uid-{name}", resource_version=version)
-    return Pod(metadata=meta, spec=PodSpec(node_name=node))
+    meta = {"namespace": "team-a", "name": name, "uid": uid or f"uid-{name}", "resourceVersion": version}
+    return fitting.pod(meta=meta, nodeName=node)
 
 
 def keyed(*pods):
