@@ -12,6 +12,7 @@ import pytest
 from agent_bench import A100, HandClock
 from kubelets import Kubelet
 from test_seats import promise
+from waiting import until
 
 from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
@@ -24,12 +25,6 @@ from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 
 WELL = [NodeGpu("GPU-0", A100, "")]
-
-
-async def until(check):
-    async with asyncio.timeout(10):
-        while not check():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
