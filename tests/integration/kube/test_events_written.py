@@ -5,24 +5,12 @@ from contextlib import asynccontextmanager
 
 import pods
 import pytest
+from fake_clock import FastClock
 
 from instaslice.kube.client import Selector
-from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.events import MOST_REMEMBERED, Recorder, Said, reference
 from instaslice.kube.meta import key_of
-
-SPEED = 300.0
-
-
-class FastClock(SystemClock):
-    """Lets the minute between two writes of one event pass in a fifth of a second."""
-
-    def monotonic(self):
-        return super().monotonic() * SPEED
-
-    def call_later(self, seconds, call):
-        return super().call_later(seconds / SPEED, call)
 
 
 @pytest.fixture

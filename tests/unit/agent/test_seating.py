@@ -9,7 +9,8 @@ from pathlib import Path
 import grpc.aio
 import msgspec
 import pytest
-from agent_bench import A100, HandClock
+from agent_bench import A100
+from fake_clock import FakeClock
 from kubelets import Kubelet
 from test_seats import promise
 from waiting import until
@@ -49,7 +50,7 @@ async def serve(kubelet):
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
-        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
         if before is None:
             settle(seating, *allocations, gpus=gpus)
         else:
@@ -133,7 +134,7 @@ async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_th
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
     settle(seating)
     assert [seating.holder(foreign(each)) for each in (A, B)] == ["uid-a", ""]
-    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
     assert unasked.holder(foreign(A)) == "", "the book alone does not say whether the pod still runs"
     seating = await serve(listened=lambda: told.append(1))
     await until(lambda: seating.holder(foreign(A)) == "uid-a")
