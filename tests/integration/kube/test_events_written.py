@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 import pods
 import pytest
 from fake_clock import FastClock
+from waiting import until
 
 from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS, PODS
@@ -32,12 +33,11 @@ async def events(client, namespace):
 
 
 async def until_count(client, namespace, count):
-    async with asyncio.timeout(30):
-        while True:
-            found = await events(client, namespace)
-            if found and found[0].series and found[0].series.count == count:
-                return found
-            await asyncio.sleep(0.05)
+    async def counted():
+        found = await events(client, namespace)
+        return found if found and found[0].series and found[0].series.count == count else None
+
+    return await until(counted, 30, f"an event counted {count} times")
 
 
 async def test_an_event_says_what_happened_to_which_object(client, namespace, train):
