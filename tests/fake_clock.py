@@ -4,6 +4,10 @@ import asyncio
 import heapq
 from datetime import UTC, datetime, timedelta
 
+from waiting import until
+
+from instaslice.kube.clock import SystemClock
+
 
 class FakeClock:
     def __init__(self, start=1000.0):
@@ -68,6 +72,46 @@ class JumpingClock(FakeClock):
         if seconds > 0:
             self.slept.append(seconds)
             self.advance(seconds)
+
+
+class ThreadsClock(FakeClock):
+    """For calls that run in threads, of which some hang. How long the others take is theirs, so no time can be named at
+    which only the deadlines of those that hang are due: a test says instead how many they are. Sleeps are apart from
+    the deadlines, and end with `woken`."""
+
+    def __init__(self):
+        super().__init__()
+        self.woken = asyncio.Event()
+
+    async def sleep(self, seconds):
+        await self.woken.wait()
+        self.woken.clear()
+
+    async def expire(self, count):
+        """Let the deadlines pass of those that wait now, once all but `count` of them have come back."""
+        now = [timer for _, _, timer in self._calls]
+
+        def late():
+            return [timer for timer in now if not timer.cancelled]
+
+        await until(lambda: len(late()) <= count, 30)
+        assert len(late()) == count
+        for timer in late():
+            timer.cancel()
+            timer.call()
+
+
+class FastClock(SystemClock):
+    """Time goes by itself, for tests against real servers, which no fake clock moves; only faster, so that a minute
+    takes a fifth of a second."""
+
+    SPEED = 300.0
+
+    def monotonic(self):
+        return super().monotonic() * self.SPEED
+
+    def call_later(self, seconds, call):
+        return super().call_later(seconds / self.SPEED, call)
 
 
 class _Timer:

@@ -19,6 +19,7 @@ import pytest
 pytest.importorskip("aiohttp", reason="needs all of our dependencies, see scripts/carry_for_gpu")
 
 from kubelets import Listener
+from waiting import until
 
 from instaslice.api import crd, names
 from instaslice.api.instaslice import INSTASLICES
@@ -35,6 +36,7 @@ from instaslice.local.process import Processes
 
 NODE = "real-gpu"
 ROUNDS = 8
+WITHIN_S = 60
 IDLE_S = 20
 PATIENCE = ["--grace", "3", "--deadline", "5"]
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
@@ -135,14 +137,6 @@ def pod(name, profile):
     }
 
 
-async def until(what, seconds=60):
-    """Here and not by watch: what nvidia-smi says cannot be watched."""
-    async with asyncio.timeout(seconds):
-        while not (seen := await what()):
-            await asyncio.sleep(0.05)
-    return seen
-
-
 async def furnish(client):
     """What a controller-manager and a kubelet would put there."""
     await client.apply(DEFINITIONS, crd.definition(), manager="test", force=True)
@@ -214,35 +208,35 @@ async def test_pods_get_real_slices_and_give_them_back_whoever_is_killed(index, 
         try:
             for name in ("agent", "controller"):
                 ours.start(name)
-            (thing,) = await until(reported)
+            (thing,) = await until(reported, WITHIN_S)
             print("conditions:", _conditions(thing))
             assert _conditions(thing) == {"Ready": READY_NOW, "GpusReady": ("True", "AllWell")}
             smallest = thing.status.models[0].profiles[0]
             for number in range(smallest.limit + 1):
                 await client.create(PODS, pod(f"p{number}", smallest.name))
-            given = await until(lambda: let_go(client, smallest.limit))
+            given = await until(lambda: let_go(client, smallest.limit), WITHIN_S)
             uuids = {each.metadata.annotations[names.MIG_UUIDS] for each in given}
             assert len(uuids) == smallest.limit
             assert uuids == on_gpu()
-            print("one more waits:", await until(waits))
+            print("one more waits:", await until(waits, WITHIN_S))
             await client.delete(PODS, Key("default", given[0].metadata.name), grace_seconds=0)
-            await until(lambda: let_go(client, smallest.limit))
+            await until(lambda: let_go(client, smallest.limit), WITHIN_S)
             await client.delete(PODS, Key("default", given[1].metadata.name), grace_seconds=0)
-            await until(lambda: held(smallest.limit - 1))
+            await until(lambda: held(smallest.limit - 1), WITHIN_S)
             for number in range(ROUNDS):
                 await client.create(PODS, pod(f"k{number}", smallest.name))
                 await asyncio.sleep(rng.uniform(0.05, 0.5))
                 ours.again("agent")
-                await until(lambda: let_go(client, smallest.limit))
+                await until(lambda: let_go(client, smallest.limit), WITHIN_S)
                 if number % 2:
                     ours.again("controller")
                 await client.delete(PODS, Key("default", f"k{number}"), grace_seconds=0)
                 await asyncio.sleep(rng.uniform(0, 0.2))
                 ours.again("agent")
-                await until(lambda: held(smallest.limit - 1))
+                await until(lambda: held(smallest.limit - 1), WITHIN_S)
             for each in await client.list(PODS, Selector(namespace="default")):
                 await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
-            await until(lambda: over(client))
+            await until(lambda: over(client), WITHIN_S)
             before, _ = ours.cost("agent")
             await asyncio.sleep(IDLE_S)
             after, memory = ours.cost("agent")
@@ -268,31 +262,32 @@ async def test_an_agent_that_finds_its_gpu_hanging_says_so_and_disturbs_no_pod(i
         try:
             for name in ("agent", "controller"):
                 ours.start(name)
-            thing, _ = await until(lambda: ready("True"))
+            thing, _ = await until(lambda: ready("True"), WITHIN_S)
             smallest = thing.status.models[0].profiles[0].name
             for number in range(2):
                 await client.create(PODS, pod(f"p{number}", smallest))
-            before = {each.metadata.annotations[names.MIG_UUIDS] for each in await until(lambda: let_go(client, 2))}
+            given = await until(lambda: let_go(client, 2), WITHIN_S)
+            before = {each.metadata.annotations[names.MIG_UUIDS] for each in given}
             assert before == on_gpu()
 
             ours.hang.touch()
             ours.again("agent")
-            thing, told = await until(lambda: ready("False"))
+            thing, told = await until(lambda: ready("False"), WITHIN_S)
             print(f"GpusReady is {told.status}, {told.reason}: {told.message}")
             assert told.reason == "GpuHung"
             assert [gpu.health.value for gpu in thing.status.gpus] == ["unhealthy"]
             await client.create(PODS, pod("waits", smallest))
             await asyncio.sleep(5)  # longer than the grace
-            thing, _ = await until(lambda: ready("False"))
+            thing, _ = await until(lambda: ready("False"), WITHIN_S)
             assert {each.mig_uuid for each in thing.status.slices if each.state == "created"} == before == on_gpu()
             assert len(await let_go(client, 2)) == 2
 
             ours.hang.unlink()
-            await until(lambda: ready("True"))
-            given = await until(lambda: let_go(client, 3))
+            await until(lambda: ready("True"), WITHIN_S)
+            given = await until(lambda: let_go(client, 3), WITHIN_S)
             assert before < {each.metadata.annotations[names.MIG_UUIDS] for each in given} == on_gpu()
             for each in given:
                 await client.delete(PODS, Key("default", each.metadata.name), grace_seconds=0)
-            await until(lambda: over(client))
+            await until(lambda: over(client), WITHIN_S)
         finally:
             ours.kill("agent", "controller")

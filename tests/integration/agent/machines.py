@@ -7,6 +7,7 @@ import sys
 import uuid
 
 import msgspec
+from waiting import until
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, PodRef, State
@@ -74,16 +75,14 @@ class Machine:
     async def until(self, holds, what="the status"):
         """The object, once `holds(status)` is true of it."""
         thing = None
-        try:
-            async with asyncio.timeout(PATIENCE):
-                while True:
-                    with contextlib.suppress(NotFound):
-                        thing = await self.object()
-                        if holds(thing.status):
-                            return thing
-                    await asyncio.sleep(0.02)
-        except TimeoutError:
-            raise AssertionError(f"{what} of {self.name} did not come about: {thing and thing.status}") from None
+
+        async def reached():
+            nonlocal thing
+            with contextlib.suppress(NotFound):
+                thing = await self.object()
+            return thing if thing and holds(thing.status) else None
+
+        return await until(reached, PATIENCE, lambda: f"{what} of {self.name}, which is {thing and thing.status}")
 
     async def serving(self):
         return await self.until(lambda status: bool(status.gpus), "a first report")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import manifests
 import msgspec
+from waiting import until
 
 from instaslice.api import names
 from instaslice.controller.wants import gated
@@ -136,22 +137,18 @@ class Witness:
     def __init__(self):
         self.pods = {}
         self.passed = []
-        self.changed = asyncio.Event()
 
     def replace(self, objects):
         self.pods = dict(objects)
         for each in objects.values():
             self._judge(each)
-        self.changed.set()
 
     def upsert(self, new):
         self.pods[Key(new.metadata.namespace, new.metadata.name)] = new
         self._judge(new)
-        self.changed.set()
 
     def remove(self, last):
         self.pods.pop(Key(last.metadata.namespace, last.metadata.name), None)
-        self.changed.set()
 
     def _judge(self, each):
         if each.metadata.namespace != NAMESPACE or gated(each):
@@ -162,13 +159,11 @@ class Witness:
 
     async def until(self, done, seconds, what):
         """Wait until `done(pods)` says nothing more; fails with what it says."""
-        try:
-            async with asyncio.timeout(seconds):
-                while done(self.pods.values()):
-                    self.changed.clear()
-                    await self.changed.wait()
-        except TimeoutError:
-            raise AssertionError(f"{what}: {done(self.pods.values())[:10]}") from None
+
+        def left():
+            return done(self.pods.values())
+
+        await until(lambda: not left(), seconds, lambda: f"{what}: {left()[:10]}")
 
 
 async def lives(client):

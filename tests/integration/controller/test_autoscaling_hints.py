@@ -5,6 +5,7 @@ import random
 from contextlib import asynccontextmanager
 
 import pytest
+from waiting import until
 
 from instaslice.api import names
 from instaslice.controller.autoscaling import Hints
@@ -17,6 +18,7 @@ from instaslice.kube.watch import Reflector
 from instaslice.local.objects import Objects
 
 ROOM = {"cpu": "8", "memory": "16Gi", "pods": "10", "gpu.das.com/mig-1g.5gb": "7", "gpu.das.com/mem": "40"}
+PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -67,23 +69,15 @@ class Seen:
         self.now: Cache[Pod] = Cache()
         self.ever: set[str] = set()
         self.bound: set[str] = set()
-        self._changed = asyncio.Event()
         self.now.on_change(self._note)
         selector = Selector(namespace=namespace, labels=names.PLACEHOLDER)
         self.reflector = Reflector(client, PODS, self.now, clock=SystemClock(), rng=random.Random(0), selector=selector)
 
     def _note(self, old, new):
-        self._changed.set()
         if new is not None:
             self.ever.add(new.metadata.uid)
             if new.spec.node_name:
                 self.bound.add(new.metadata.uid)
-
-    async def until(self, holds):
-        async with asyncio.timeout(60):
-            while not holds():
-                self._changed.clear()
-                await self._changed.wait()
 
     def unschedulable(self):
         told = [pod.condition("PodScheduled") for pod in self.now]
@@ -114,13 +108,13 @@ async def hinting(client, namespace, limit=10, patience=0.0, pause=600.0):
 async def test_a_placeholder_is_unschedulable_and_goes_with_its_pod(client, namespace, waiting, seen):
     async with hinting(client, namespace) as hints:
         hints.set({"a": await waiting("a")})
-        await seen.until(lambda: len(seen.unschedulable()) == 1)
+        await until(lambda: len(seen.unschedulable()) == 1, PATIENCE)
         placeholder = next(iter(seen.now))
         assert placeholder.spec.priority == -1
         assert placeholder.spec.node_selector == {"stage": namespace}
         assert placeholder.metadata.annotations[names.WAITING] == f"{namespace}/a"
         hints.set({})
-        await seen.until(lambda: not len(seen.now))
+        await until(lambda: not len(seen.now), PATIENCE)
     assert not seen.bound
 
 
@@ -128,39 +122,39 @@ async def test_one_a_shape_and_no_more_than_the_limit(client, namespace, waiting
     async with hinting(client, namespace, limit=2) as hints:
         pods = [await waiting(f"p{number}", cpu=cpu) for number, cpu in enumerate(["1", "1", "1000m", "2", "3"])]
         hints.set({pod.metadata.uid: pod for pod in pods})
-        await seen.until(lambda: len(seen.unschedulable()) == 2)
+        await until(lambda: len(seen.unschedulable()) == 2, PATIENCE)
         hints.set({pod.metadata.uid: pod for pod in pods[3:]})
-        await seen.until(lambda: len(seen.ever) == 3 and len(seen.now) == 2)
+        await until(lambda: len(seen.ever) == 3 and len(seen.now) == 2, PATIENCE)
         hints.set({})
-        await seen.until(lambda: not len(seen.now))
+        await until(lambda: not len(seen.now), PATIENCE)
 
 
 async def test_a_new_process_finds_what_the_last_one_left(client, namespace, waiting, seen):
     pods = {"a": await waiting("a"), "b": await waiting("b", cpu="2")}
     async with hinting(client, namespace) as hints:
         hints.set(pods)
-        await seen.until(lambda: len(seen.unschedulable()) == 2)
+        await until(lambda: len(seen.unschedulable()) == 2, PATIENCE)
     async with hinting(client, namespace) as hints:
         hints.set({"b": pods["b"]})
-        await seen.until(lambda: len(seen.now) == 1)
+        await until(lambda: len(seen.now) == 1, PATIENCE)
         assert len(seen.ever) == 2
     async with hinting(client, namespace, limit=0) as hints:
         hints.set(pods)
-        await seen.until(lambda: not len(seen.now))
+        await until(lambda: not len(seen.now), PATIENCE)
     assert len(seen.ever) == 2
 
 
 async def test_a_placeholder_makes_room_the_moment_its_node_is_there(client, namespace, waiting, seen, add_node):
     async with hinting(client, namespace) as hints:
         hints.set({"a": await waiting("a")}, {"a": 40})
-        await seen.until(lambda: len(seen.unschedulable()) == 1)
+        await until(lambda: len(seen.unschedulable()) == 1, PATIENCE)
         await add_node("new")
-        await seen.until(lambda: seen.bound and not len(seen.now))
+        await until(lambda: seen.bound and not len(seen.now), PATIENCE)
         # Its pod still waits, and it does not come back before the pause is over.
         hints.set({"a": await client.get(PODS, Key(namespace, "a"))}, {"a": 40})
         other = await waiting("b", cpu="9")
         hints.set({"a": await client.get(PODS, Key(namespace, "a")), "b": other}, {"a": 40})
-        await seen.until(lambda: len(seen.unschedulable()) == 1)
+        await until(lambda: len(seen.unschedulable()) == 1, PATIENCE)
         assert len(seen.ever) == 2
 
 
@@ -173,7 +167,7 @@ async def test_a_node_with_a_slice_in_use_is_not_taken_for_room(client, namespac
     await client.create(PODS, {"metadata": {"namespace": namespace, "name": "busy"}, "spec": spec})
     async with hinting(client, namespace) as hints:
         hints.set({"a": await waiting("a")}, {"a": 40})
-        await seen.until(lambda: len(seen.unschedulable()) == 1)
+        await until(lambda: len(seen.unschedulable()) == 1, PATIENCE)
         assert "Insufficient gpu.das.com/mem" in seen.unschedulable()[0].message
     assert not seen.bound
 
@@ -184,5 +178,5 @@ async def test_who_waits_only_a_moment_gets_none(client, namespace, waiting, see
         hints.set({"short": short, "long": long})
         assert not len(seen.now)
         hints.set({"long": long})
-        await seen.until(lambda: len(seen.unschedulable()) == 1)
+        await until(lambda: len(seen.unschedulable()) == 1, PATIENCE)
     assert len(seen.ever) == 1

@@ -4,6 +4,8 @@ import asyncio
 import random
 from contextlib import asynccontextmanager
 
+from waiting import until
+
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.clock import SystemClock
@@ -22,7 +24,6 @@ class History:
         self.cache = cache
         self.told = []
         self.versions = {}
-        self._moved = asyncio.Event()
         cache.on_change(self._hear)
 
     def _hear(self, old, new):
@@ -39,20 +40,13 @@ class History:
         # A pod is marked for deletion before it goes; no test tells the two apart.
         if new is None or new.metadata.deletion_timestamp is None:
             self.told.append((kind, key.name))
-        self._moved.set()
-
-    async def until(self, condition):
-        async with asyncio.timeout(PATIENCE):
-            while not condition():
-                self._moved.clear()
-                await self._moved.wait()
 
     async def until_true(self, client, namespace):
         """Wait until the cache is what the server holds."""
         async with asyncio.timeout(PATIENCE):
             pods = await client.list(PODS, Selector(namespace=namespace))
             wanted = {key_of(pod): pod.metadata.resource_version for pod in pods}
-        await self.until(lambda: self.versions == wanted)
+        await until(lambda: self.versions == wanted, PATIENCE)
         assert {key_of(pod): pod.metadata.resource_version for pod in self.cache} == wanted
 
 

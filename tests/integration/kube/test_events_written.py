@@ -5,24 +5,13 @@ from contextlib import asynccontextmanager
 
 import pods
 import pytest
+from fake_clock import FastClock
+from waiting import until
 
 from instaslice.kube.client import Selector
-from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.events import MOST_REMEMBERED, Recorder, Said, reference
 from instaslice.kube.meta import key_of
-
-SPEED = 300.0
-
-
-class FastClock(SystemClock):
-    """Lets the minute between two writes of one event pass in a fifth of a second."""
-
-    def monotonic(self):
-        return super().monotonic() * SPEED
-
-    def call_later(self, seconds, call):
-        return super().call_later(seconds / SPEED, call)
 
 
 @pytest.fixture
@@ -44,12 +33,11 @@ async def events(client, namespace):
 
 
 async def until_count(client, namespace, count):
-    async with asyncio.timeout(30):
-        while True:
-            found = await events(client, namespace)
-            if found and found[0].series and found[0].series.count == count:
-                return found
-            await asyncio.sleep(0.05)
+    async def counted():
+        found = await events(client, namespace)
+        return found if found and found[0].series and found[0].series.count == count else None
+
+    return await until(counted, 30, f"an event counted {count} times")
 
 
 async def test_an_event_says_what_happened_to_which_object(client, namespace, train):

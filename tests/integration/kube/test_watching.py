@@ -7,8 +7,9 @@ import urllib.request
 
 import pods
 import pytest
-from history import following
+from history import PATIENCE, following
 from tcp_proxy import Proxy
+from waiting import until
 
 from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, PODS, Namespace
@@ -47,7 +48,7 @@ async def test_what_is_there_and_what_happens_then_is_told_once(client, namespac
         await pods.make(client, namespace, ["c"])
         await pods.label(client, namespace, "a", "1")
         await pods.remove(client, namespace, "b")
-        await history.until(lambda: len(history.told) == 3)
+        await until(lambda: len(history.told) == 3, PATIENCE)
         await history.until_true(client, namespace)
         assert history.told == [("came", "c"), ("changed", "a"), ("went", "b")]
 
@@ -139,7 +140,7 @@ async def test_a_watch_that_goes_silent_is_replaced(client, namespace, proxy, be
     async with following(behind_proxy, namespace, silent_after=1.0) as history:
         proxy.fall_silent()
         await pods.make(client, namespace, ["unheard"])
-        await history.until(lambda: ("came", "unheard") in history.told)
+        await until(lambda: ("came", "unheard") in history.told, PATIENCE)
         await history.until_true(client, namespace)
 
 
@@ -196,7 +197,7 @@ async def test_a_handler_that_fails_ends_the_watch(client, namespace):
         async with following(client, namespace) as history:
             history.cache.on_change(lambda old, new: 1 / 0)
             await pods.make(client, namespace, ["a"])
-            await history.until(lambda: False)
+            await until(lambda: False, PATIENCE)
     assert raised.group_contains(ZeroDivisionError)
 
 

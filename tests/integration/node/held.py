@@ -1,9 +1,7 @@
 """Pods on the real node that print the slices they were given."""
 
-import asyncio
-import time
-
 import msgspec
+from waiting import until
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
@@ -33,23 +31,12 @@ def sample(namespace, name, script=SHOW, *, limits=None, init=None, **spec):
     return {"metadata": {"namespace": namespace, "name": name}, "spec": body}
 
 
-async def until(check, what):
-    """What `check` returns once it is something; the check may ask the server."""
-    deadline = time.monotonic() + PATIENCE
-    while True:
-        found = await check()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not after {PATIENCE} s: {what}"
-        await asyncio.sleep(0.1)
-
-
 async def phase(client, namespace, name, *wanted):
     async def reached():
         pod = await client.get(PODS, Key(namespace, name))
         return pod if pod.status.phase in wanted else None
 
-    return await until(reached, f"pod {name} {wanted}")
+    return await until(reached, PATIENCE, f"pod {name} {wanted}")
 
 
 async def printed(client, namespace, name, container="main", previous=False):
@@ -69,7 +56,7 @@ async def running(client, namespace, name):
             return None  # it has not begun
 
     await phase(client, namespace, name, "Running")
-    return (await until(shown, f"pod {name} prints")).split(",")
+    return (await until(shown, PATIENCE, f"pod {name} prints")).split(",")
 
 
 def promised(pod):
@@ -97,4 +84,4 @@ async def serves(client):
         node = msgspec.json.decode(await client.raw("GET", f"/api/v1/nodes/{realnode.NAME}"))
         return node["status"]["allocatable"].get(f"{names.RESOURCE}1g.5gb") == "7"
 
-    await until(offered, "the node offers seven slices")
+    await until(offered, PATIENCE, "the node offers seven slices")

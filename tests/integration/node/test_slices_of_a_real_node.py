@@ -6,7 +6,8 @@ from functools import partial
 
 import grpc.aio
 import pytest
-from held import SHOW, container, phase, printed, promised, running, sample, serves, slices, until
+from held import PATIENCE, SHOW, container, phase, printed, promised, running, sample, serves, slices
+from waiting import until
 
 from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet.services import ALLOCATABLE, GET_POD, LIST_PODS
@@ -39,7 +40,7 @@ async def test_the_sample_pod_prints_the_slice_that_it_was_given(client, namespa
     async def gone():
         return not any(realnode.cdi(sliced_node.layout).glob(f"{names.GROUP}-*"))
 
-    await until(gone, "the file of its device is removed with the slice")
+    await until(gone, PATIENCE, "the file of its device is removed with the slice")
 
 
 async def test_a_container_gets_all_its_slices_in_order_and_an_init_container_its_own(client, namespace):
@@ -83,7 +84,7 @@ async def test_pods_admitted_in_another_order_than_they_were_promised_get_their_
         async def ungated():
             return len(await slices(client)) == 4
 
-        await until(ungated, "four slices")
+        await until(ungated, PATIENCE, "four slices")
     finally:
         sliced_node.resume("kube-scheduler")
     everyone = ["high", "low0", "low1", "low2"]
@@ -97,7 +98,7 @@ async def test_pods_admitted_in_another_order_than_they_were_promised_get_their_
     async def three():
         return len(await slices(client)) == 3
 
-    await until(three, "the slice of the pod that went")
+    await until(three, PATIENCE, "the slice of the pod that went")
     assert {*(await slices(client)).values()} == {given[name][0] for name in everyone if name != "low1"}
 
 
@@ -125,12 +126,12 @@ async def test_the_object_of_the_node_says_when_no_kubelet_listens(client, slice
 
     sliced_node.kill("kubelet")
     try:
-        silent = await until(partial(told, "KubeletSilent"), "it says so")
+        silent = await until(partial(told, "KubeletSilent"), PATIENCE, "it says so")
         assert silent.status == "False"
         assert "device-plugins/kubelet.sock: is it running" in silent.message
     finally:
         sliced_node.start("kubelet")
-    assert (await until(partial(told, "Serving"), "it serves again")).status == "True"
+    assert (await until(partial(told, "Serving"), PATIENCE, "it serves again")).status == "True"
     await serves(client)
 
 
@@ -147,7 +148,7 @@ async def test_a_container_that_is_started_again_keeps_its_slice_without_any_age
             with contextlib.suppress(KubeError, KeyError, IndexError):
                 return (await container(client, namespace, "again"))[1] >= 1
 
-        await until(restarted, "the container is started again")
+        await until(restarted, PATIENCE, "the container is started again")
         assert await running(client, namespace, "again") == given
         assert (await printed(client, namespace, "again", previous=True))["INSTASLICE_MIG_UUIDS"] == given[0]
     finally:
@@ -167,7 +168,7 @@ async def test_a_pod_whose_slice_the_hardware_refuses_gets_another_and_the_node_
                 each.regarding.kind == INSTASLICES.kind and "does not fit beside" in each.note for each in events
             )
 
-        await until(said, "an Event on the object of the node")
+        await until(said, PATIENCE, "an Event on the object of the node")
     finally:
         await client.merge(NODES, Key("", realnode.NAME), {"metadata": {"annotations": {names.FAULT: None}}})
 
@@ -181,13 +182,13 @@ async def test_a_pod_waits_for_a_gpu_that_is_not_well_is_told_so_and_runs_when_i
             ready = (await client.get(PODS, Key(namespace, "waits"))).condition(names.SLICE_READY)
             return ready if ready and ready.status == "False" and ready.message else None
 
-        assert "closed" in (await until(told, "why it waits")).message
+        assert "closed" in (await until(told, PATIENCE, "why it waits")).message
 
         async def none():
             node = await client.get(NODES, Key("", realnode.NAME))
             return node.status.allocatable.get(f"{names.RESOURCE}1g.5gb") == "0"
 
-        await until(none, "the kubelet offers no slice of a GPU that is not well")
+        await until(none, PATIENCE, "the kubelet offers no slice of a GPU that is not well")
     finally:
         await client.merge(NODES, Key("", realnode.NAME), {"metadata": {"annotations": {names.FAULT: None}}})
     assert (await phase(client, namespace, "waits", "Succeeded", "Failed")).status.phase == "Succeeded"
@@ -208,7 +209,7 @@ async def test_a_pod_that_nobody_promised_a_slice_is_refused_by_its_kubelet(clie
             with contextlib.suppress(KubeError):
                 return await client.create(PODS, pod)
 
-        await until(made, "the API server forgets the policy")
+        await until(made, PATIENCE, "the API server forgets the policy")
         refused = await phase(client, namespace, "uninvited", "Failed", "Running", "Succeeded")
     finally:
         await client.apply(policy.BINDINGS, binding, manager="instaslice-local", force=True)

@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from datetime import UTC, datetime, timedelta
+
+from fake_clock import FakeClock
 
 from instaslice.agent.node import NodeAgent
 from instaslice.agent.worker import Habits, Surroundings
@@ -14,17 +15,6 @@ from instaslice.geometry import models
 from instaslice.kube.meta import ObjectMeta
 
 A100 = models.named("A100-40GB")
-
-
-class HandClock:
-    def __init__(self):
-        self.seconds = 1000.0
-
-    def monotonic(self):
-        return self.seconds
-
-    def now(self):
-        return datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=self.seconds)
 
 
 class Killed(BaseException):
@@ -63,7 +53,7 @@ class Bench:
     def __init__(self, gpus=1, **habits):
         self.driver = MortalDriver("node", [A100] * gpus)
         self.gpus = [gpu.uuid for gpu in self.driver.discover()]
-        self.clock = HandClock()
+        self.clock = FakeClock()
         self.habits = Habits(**habits)
         self.written = NOTHING_REPORTED
         self.spec = ()

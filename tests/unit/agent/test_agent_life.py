@@ -95,7 +95,7 @@ class Life(RuleBasedStateMachine):
         self.bench.written = NOTHING_REPORTED
         self.bench.restart()
         for seconds in (0, GRACE, 1):
-            self.bench.clock.seconds += seconds
+            self.bench.clock.advance(seconds)
             self.watched(self.bench.work)
 
     @rule()
@@ -124,7 +124,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([1.0, 40.0, 90.0]))
     def time_goes_by(self, seconds):
-        self.bench.clock.seconds += seconds
+        self.bench.clock.advance(seconds)
 
     def watched(self, work):
         """No slice of a pod that may run is ever destroyed."""
@@ -184,7 +184,7 @@ class Life(RuleBasedStateMachine):
         self.bench.driver.faults.become()
         self.bench.users.clear()
         for _ in range(4):
-            self.bench.clock.seconds += GRACE + 1
+            self.bench.clock.advance(GRACE + 1)
             self.watched(self.bench.work)
         states = self.bench.states()
         assert set(states) == {each.id for each in self.bench.spec}, "nothing is left that nobody asked for"

@@ -72,7 +72,7 @@ def test_the_condition_keeps_its_time_while_its_status_stays_also_over_a_restart
     bench = Bench(gpus=2)
     ail(bench, XID)
     since = condition(bench).last_transition_time
-    bench.clock.seconds += 100
+    bench.clock.advance(100)
     ail(bench, HUNG)
     assert (condition(bench).reason, condition(bench).last_transition_time) == ("GpuHung", since)
     bench.restart()

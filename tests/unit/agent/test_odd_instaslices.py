@@ -68,7 +68,7 @@ def test_whatever_an_object_says_the_agent_goes_on(things, hushed):
         bench.restart()
         for thing in later:
             attend(bench, thing)
-            bench.clock.seconds += 70
+            bench.clock.advance(70)
             bench.agent.look()
             bench.agent.advance()
         # Started again with what somebody may have written since.

@@ -9,9 +9,11 @@ from pathlib import Path
 import grpc.aio
 import msgspec
 import pytest
-from agent_bench import A100, HandClock
+from agent_bench import A100
+from fake_clock import FakeClock
 from kubelets import Kubelet
 from test_seats import promise
+from waiting import until
 
 from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
@@ -24,12 +26,6 @@ from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 
 WELL = [NodeGpu("GPU-0", A100, "")]
-
-
-async def until(check):
-    async with asyncio.timeout(10):
-        while not check():
-            await asyncio.sleep(0.01)
 
 
 @pytest.fixture
@@ -54,7 +50,7 @@ async def serve(kubelet):
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
-        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
         if before is None:
             settle(seating, *allocations, gpus=gpus)
         else:
@@ -138,7 +134,7 @@ async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_th
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
     settle(seating)
     assert [seating.holder(foreign(each)) for each in (A, B)] == ["uid-a", ""]
-    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=HandClock())
+    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
     assert unasked.holder(foreign(A)) == "", "the book alone does not say whether the pod still runs"
     seating = await serve(listened=lambda: told.append(1))
     await until(lambda: seating.holder(foreign(A)) == "uid-a")

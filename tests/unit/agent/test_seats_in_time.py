@@ -8,8 +8,9 @@ import msgspec
 import pytest
 from agent_bench import A100
 from fake_clock import FakeClock
-from test_seating import given, made, settle, until
+from test_seating import given, made, settle
 from test_seats import promise
+from waiting import until
 
 from instaslice.agent import seating as seatings
 from instaslice.agent.cdi import Edits

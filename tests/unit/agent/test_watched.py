@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 import pytest
-from deadlines import HandTimers
+from fake_clock import ThreadsClock
 from fake_nvml import FakeNvml, a100, h200
 from waiting import until
 from watching import running
@@ -20,22 +20,10 @@ from instaslice.drivers.nvml import NvmlDriver
 DEADLINE = 1.0
 
 
-class Clock(HandTimers):
-    """Its sleeps end, and what falls due falls due, when the test says so."""
-
-    def __init__(self):
-        super().__init__()
-        self.woken = asyncio.Event()
-
-    async def sleep(self, seconds):
-        await self.woken.wait()
-        self.woken.clear()
-
-
 async def found(nvml, clock=None, hangs=None, **more):
     """`hangs` is the call that will not come back: its deadline passes, and no other."""
     nvml.pause = lambda seconds: time.sleep(min(seconds, 0.02))
-    clock = clock or Clock()
+    clock = clock or ThreadsClock()
     finding = asyncio.create_task(WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock))
     if hangs:
         await passes(hangs, clock)
@@ -108,7 +96,7 @@ async def test_a_gpu_that_hangs_at_the_start_is_named_and_the_others_are_found(c
 
 
 async def test_a_gpu_that_hung_at_the_start_joins_when_it_answers(cards, hang):
-    answer, clock = hang(cards[1], "nvmlDeviceGetMigMode"), Clock()
+    answer, clock = hang(cards[1], "nvmlDeviceGetMigMode"), ThreadsClock()
     driver = await found(FakeNvml(*cards), clock, answer)
     made = driver.create("GPU-one", "1g.18gb", 0)
     async with running(driver) as news:
@@ -127,7 +115,7 @@ async def test_a_gpu_that_hung_at_the_start_joins_when_it_answers(cards, hang):
 
 
 async def test_a_gpu_that_is_lost_at_the_start_joins_when_it_is_back(cards):
-    cards[1].lost, clock, nvml = True, Clock(), FakeNvml(*cards)
+    cards[1].lost, clock, nvml = True, ThreadsClock(), FakeNvml(*cards)
     driver = await found(nvml, clock)
     (silent,) = driver.silent()
     assert silent.ill.kind is Ailment.OTHER and "GPU is lost" in silent.ill.words
@@ -169,7 +157,7 @@ async def test_without_a_driver_the_remedy_is_told():
 
 async def test_the_hardware_of_a_machine_is_what_its_driver_finds(cards, monkeypatch, tmp_path):
     monkeypatch.setattr(machines, "NvmlDriver", partial(NvmlDriver, nvml=FakeNvml(*cards)))
-    hardware = await Hardware.found(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=Clock())
+    hardware = await Hardware.found(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=ThreadsClock())
     driver, _ = hardware.machine(None, lambda *_words: None, lambda: None)
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one"]
 
@@ -208,7 +196,7 @@ async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"])
 async def test_only_the_gpu_that_hangs_is_ill_and_it_is_well_when_it_answers(cards, hang, monkeypatch, call):
     monkeypatch.setattr(watched, "WATCH_SECONDS", 0.1)
-    clock = Clock()
+    clock = ThreadsClock()
     driver = await found(FakeNvml(*cards), clock)
     async with running(driver) as news:
         answer = hang(cards[1], call)

@@ -18,7 +18,7 @@ def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
         assert bench.work() == {"a-0": "deleting"}
         assert "pid 4711 (python)" in bench.written.slices[0].reason
         waits.append(bench.agent.again())
-        bench.clock.seconds += waits[-1]
+        bench.clock.advance(waits[-1])
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
     bench.driver.faults.let_go(bench.gpus[0], 0)
     assert bench.work() == {"a-0": "deleted"}
@@ -61,10 +61,10 @@ def test_a_foreign_slice_after_the_grace(keep, left):
     bench.driver.create(bench.gpus[0], "2g.10gb", 2)
     bench.work()
     assert bench.agent.again() == (None if keep else 60)
-    bench.clock.seconds += 59
+    bench.clock.advance(59)
     bench.work()
     assert bench.there() == [("2g.10gb", 2)]
-    bench.clock.seconds += 1
+    bench.clock.advance(1)
     bench.work()
     assert bench.there() == left
 
@@ -78,7 +78,7 @@ def test_where_slices_of_others_are_kept_ours_go_all_the_same():
     bench.work()
     bench.write(bench.wants("b-0", start=1))  # which is decided upon anew meanwhile
     bench.work()
-    bench.clock.seconds += 60
+    bench.clock.advance(60)
     bench.work()
     assert bench.there() == [("1g.5gb", 1), ("2g.10gb", 2)]
 
@@ -89,10 +89,10 @@ def test_a_slice_whose_allocation_comes_back_within_the_grace_is_kept():
     bench.work()
     bench.write()
     bench.work()
-    bench.clock.seconds += 59
+    bench.clock.advance(59)
     bench.write(bench.wants("a-0", state="ungated"))
     assert bench.work() == {"a-0": "created"}
-    bench.clock.seconds += 3600
+    bench.clock.advance(3600)
     assert bench.work() == {"a-0": "created"}
 
 

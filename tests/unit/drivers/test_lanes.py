@@ -4,7 +4,7 @@ import asyncio
 import threading
 
 import pytest
-from deadlines import HandTimers
+from fake_clock import ThreadsClock
 
 from instaslice.drivers import Hung, SlotTaken
 from instaslice.drivers import lanes as lanes_
@@ -68,8 +68,8 @@ async def test_calls_for_two_gpus_run_side_by_side():
 async def test_a_hung_gpu_is_told_and_holds_up_itself_alone_and_what_never_began_never_does():
     driver = EmulatedDriver("gpu-0", [A100, A100])
     sick, well = (gpu.uuid for gpu in driver.discover())
-    timers = HandTimers()
-    lanes, begun = Lanes(1, timers.call_later), threading.Event()
+    clock = ThreadsClock()
+    lanes, begun = Lanes(1, clock.call_later), threading.Event()
 
     def hang():
         begun.set()
@@ -81,7 +81,7 @@ async def test_a_hung_gpu_is_told_and_holds_up_itself_alone_and_what_never_began
     second = asyncio.create_task(lanes.call(sick, "create 1g at 1", lambda: driver.create(sick, "1g.5gb", 1)))
     assert await lanes.call(well, "list", lambda: driver.slices(well)) == ()
     assert not (first.done() or second.done())
-    await timers.expire(2)
+    await clock.expire(2)
     with pytest.raises(Hung, match=r"create 1g at 0 has not come back after 1 s; look for Xid in dmesg"):
         await first
     with pytest.raises(Hung, match="behind another call that hangs"):

@@ -40,10 +40,3 @@ async def listening(server, context=None):
     """Its port."""
     async with await asyncio.start_server(server.talk, "127.0.0.1", 0, ssl=context) as opened:
         yield opened.sockets[0].getsockname()[1]
-
-
-async def until(condition):
-    """Let the loop turn until it holds."""
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0)

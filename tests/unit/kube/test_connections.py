@@ -8,7 +8,8 @@ import ssl
 
 import pytest
 from fake_clock import FakeClock
-from http_server import OK, Server, listening, until
+from http_server import OK, Server, listening
+from waiting import until
 
 from instaslice.kube.config import trusting
 from instaslice.kube.connections import BUFFER, CONNECT_SECONDS, KEPT_SECONDS, Broken, Connections, NotConnected

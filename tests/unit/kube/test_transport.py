@@ -8,7 +8,8 @@ import ssl
 
 import pytest
 from fake_clock import JumpingClock
-from http_server import OK, Server, listening, until
+from http_server import OK, Server, listening
+from waiting import until
 
 from instaslice.kube import errors
 from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MOST_ERROR, Transport
