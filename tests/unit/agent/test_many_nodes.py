@@ -222,6 +222,16 @@ async def test_the_object_of_an_earlier_node_of_that_name_is_replaced(bench):
     assert bench.object().metadata.owner_references[0].uid == "two"
 
 
+async def test_an_object_that_belongs_to_this_node_and_to_an_earlier_one_is_kept(bench):
+    await bench.node()
+    edited = bench.server.get(INSTASLICES, "node")
+    (owner,) = edited["metadata"]["ownerReferences"]
+    edited["metadata"]["ownerReferences"] = [{**owner, "uid": "earlier"}, owner]
+    bench.server.put(INSTASLICES, edited)
+    await bench.passes(GLANCE_SECONDS + 1)
+    assert bench.server.deleted == []
+
+
 async def test_a_node_that_goes_is_forgotten_and_nothing_more_is_written(bench):
     await bench.node("gone", uid="one")
     await bench.node("stays", uid="two")

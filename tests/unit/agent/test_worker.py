@@ -25,6 +25,25 @@ def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
     assert bench.agent.again() is None
 
 
+def test_what_kept_a_slice_that_is_gone_by_now_is_not_said_of_the_next_in_its_place():
+    bench = Bench(keep_foreign=True)
+    bench.write(bench.wants("a-0"))
+    bench.work()
+    bench.driver.faults.hold(bench.gpus[0], 0, "pid 4711 (python)")
+    bench.write(bench.wants("a-0", state="deleting"))
+    bench.work()
+    bench.driver.faults.let_go(bench.gpus[0], 0)
+    (held,) = bench.driver.slices(bench.gpus[0])
+    bench.driver.destroy(held)
+    bench.agent.look()
+    bench.write()
+    bench.work()
+    bench.driver.create(bench.gpus[0], "1g.5gb", 0)
+    bench.agent.look()
+    bench.work()
+    assert [(each.state, each.reason) for each in bench.written.slices] == [("foreign", "")]
+
+
 def test_a_refused_create_is_said_once_and_not_tried_again():
     bench = Bench()
     bench.driver.faults.refuse(bench.gpus[0])
