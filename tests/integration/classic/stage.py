@@ -18,6 +18,7 @@ from instaslice.kube.client import Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import EVENTS, NODES, PODS
 from instaslice.kube.meta import Key
+from instaslice.kube.quantities import whole
 from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
 from instaslice.local.objects import takes_pods
@@ -140,8 +141,17 @@ class Stage:
         return self.things.get(Key("", node))
 
     async def fault(self, node, text):
-        """What ails the GPUs of a node from now on; see `agent/faults.py`."""
-        await self.client.merge(NODES, Key("", node), {"metadata": {"annotations": {names.FAULT: text or None}}})
+        """What ails the GPUs of a node from now on; see `agent/faults.py`. Its agent has heard of it then."""
+        key = Key("", node)
+        await self.client.merge(NODES, key, {"metadata": {"annotations": {names.FAULT: text or None}}})
+        if not text:
+            return
+        # It tells of the memory that pods may use as soon as it has seen the node, and the fault came before that.
+        now = await self.client.get(NODES, key)
+        memory = whole(now.status.allocatable["memory"]) + 1
+        status = {"allocatable": {"memory": str(memory)}, "capacity": {"memory": str(memory)}}
+        await self.client.merge(NODES, key, {"status": status}, subresource="status")
+        await self.until(f"node {node} heard of {text}", lambda: self.thing(node).status.node.memory == memory)
 
     # Pods -----------------------------------------------------------------------------------------------------------
 
