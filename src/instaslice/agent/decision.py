@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from instaslice.api.bounds import words
-from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
 from instaslice.drivers import GpuUuid, Slice
 from instaslice.geometry import Placement
 
-WANTED = frozenset({State.CREATING, State.CREATED, State.UNGATED})
+WANTED = frozenset({AllocationState.CREATING, AllocationState.CREATED, AllocationState.UNGATED})
 """States of allocations whose slice shall be there."""
 
 _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
@@ -124,7 +124,7 @@ def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
                 del at[place_of(each)]
                 destroys.append(Destroy(held))
             reports.append(reported(each, SliceState.CREATING, held, gpu.troubles.get(place_of(each), "")))
-        elif each.state is State.UNGATED:
+        elif each.state is AllocationState.UNGATED:
             # Its pod has run: a new, empty slice in its place would hide that from it.
             reports.append(reported(each, SliceState.FAILED, reason=f"slice lost: {gpu.lost}"))
         elif gpu.ill:
@@ -156,7 +156,7 @@ def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple
             reports.append(reported(each, state, reason="" if gone else ill))
         elif before is not None and before.state in (SliceState.CREATED, SliceState.FAILED):
             reports.append(before)
-        elif each.state is not State.UNGATED:
+        elif each.state is not AllocationState.UNGATED:
             reports.append(reported(each, SliceState.FAILED, reason=ill))
     return tuple(reports)
 

@@ -20,7 +20,7 @@ from instaslice.agent.resources import advertised, correction
 from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.usage import in_use
 from instaslice.agent.worker import Habits, Surroundings
-from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice, Status
+from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, InstasliceStatus, PreparedSlice
 from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, gathering
 from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
@@ -57,7 +57,7 @@ class Played:
     advertised: dict[str, str]
     object: str
     regarding: ObjectReference
-    written: Status | None
+    written: InstasliceStatus | None
     wrote: float
     free_at: float
     """When it may be written again."""
@@ -246,7 +246,7 @@ class Fleet:
         played.free_at = played.wrote + gathering(played.wrote - began, REPORT_TIMES)
         return None
 
-    def _pause(self, played: Played, status: Status, now: float) -> float:
+    def _pause(self, played: Played, status: InstasliceStatus, now: float) -> float:
         """How long a report may wait for company. One that leaves nothing under way goes at once: the next will not
         come before the controller writes again, which has gathered what it wants."""
         if not report.awaited(played.written, status):

@@ -12,13 +12,13 @@ from instaslice.api.instaslice import (
     READY,
     Allocation,
     Condition,
-    Gpu,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceStatus,
     NodeCapacity,
     PreparedSlice,
     SliceState,
-    Status,
     Truth,
 )
 from instaslice.api.summary import summary
@@ -35,7 +35,7 @@ GPUS_READY = "GpusReady"
 class NodeAgent:
     """Takes in what is promised, has it made, and says what is. Nothing here waits; `changed` tells of progress."""
 
-    def __init__(self, around: Surroundings, before: Status) -> None:
+    def __init__(self, around: Surroundings, before: InstasliceStatus) -> None:
         """`before` is what was reported last: all that is known of an earlier process."""
         self._around = around
         self._boot = around.driver.boot_id()
@@ -137,14 +137,14 @@ class NodeAgent:
         """The GPUs of which it is not known yet what is on them, but from what was reported before."""
         return {uuid for uuid, worker in self._workers.items() if not worker.read}
 
-    def status(self, capacity: NodeCapacity | None, silence: str = "") -> Status:
+    def status(self, capacity: NodeCapacity | None, silence: str = "") -> InstasliceStatus:
         """What is, as far as it is known; `capacity` is what pods may use of the node, `silence` why none can start."""
         generation = self._spec[1] if self._spec else 0
         now = self._around.clock.now()
         before = self._conditions
         ready = (Truth.FALSE, "KubeletSilent") if silence else (Truth.TRUE, "Serving")
         self._conditions = (_condition(before, READY, *ready, words(silence), now), self._gpus_ready(before, now))
-        status = Status(
+        status = InstasliceStatus(
             observed_generation=generation,
             boot_id=self._boot,
             node=capacity,
@@ -175,7 +175,7 @@ class NodeAgent:
         return reported(told, SliceState.FAILED, reason=f"GPU {told.gpu} is not in this node (it has {has})")
 
 
-def unserved(thing: Instaslice, why: str, now: datetime) -> Status:
+def unserved(thing: Instaslice, why: str, now: datetime) -> InstasliceStatus:
     """The status of a node whose GPUs cannot be used at all."""
     before = thing.status
     ready = _condition(before.conditions, READY, Truth.FALSE, "NoDriver", words(why), now)
@@ -191,14 +191,14 @@ def capacity(node: Node) -> NodeCapacity:
     )
 
 
-def _gpu(worker: GpuWorker) -> Gpu:
+def _gpu(worker: GpuWorker) -> GpuStatus:
     gpu, ill = worker.gpu, worker.ill
     health = Health.UNHEALTHY if ill else Health.HEALTHY
     reason = words(ill.words) if ill else ""
-    return Gpu(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)
+    return GpuStatus(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)
 
 
-def _gpus(status: Status) -> tuple[drivers.Gpu, ...]:
+def _gpus(status: InstasliceStatus) -> tuple[drivers.Gpu, ...]:
     """As they were reported; somebody may have edited that since."""
     models = {each.name: each.model() for each in status.models}
     return tuple(

@@ -4,14 +4,14 @@ from collections.abc import Callable
 
 import msgspec
 
-from instaslice.api.instaslice import PreparedSlice, SliceState, Status
+from instaslice.api.instaslice import InstasliceStatus, PreparedSlice, SliceState
 from instaslice.kube.client import JsonOp
 
-_FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(Status))
+_FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(InstasliceStatus))
 _UNDER_WAY = (SliceState.CREATING, SliceState.DELETING)
 
 
-def patch(before: Status | None, now: Status) -> list[JsonOp]:
+def patch(before: InstasliceStatus | None, now: InstasliceStatus) -> list[JsonOp]:
     """Steps from one status to the next; the whole where nothing is known of the one before; none where all is said."""
     if before is None:
         return [JsonOp(op="add", path="/status", value=now)]
@@ -25,7 +25,7 @@ def patch(before: Status | None, now: Status) -> list[JsonOp]:
     return ops
 
 
-def awaited(before: Status | None, now: Status) -> bool:
+def awaited(before: InstasliceStatus | None, now: InstasliceStatus) -> bool:
     """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone. One
     of a slice that nobody asked for held its slot to the last."""
     if before is None:
@@ -40,12 +40,12 @@ def awaited(before: Status | None, now: Status) -> bool:
     return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)
 
 
-def under_way(status: Status) -> bool:
+def under_way(status: InstasliceStatus) -> bool:
     """Whether more is about to change by itself."""
     return any(each.state in _UNDER_WAY for each in status.slices)
 
 
-def with_holders(status: Status, holder: Callable[[PreparedSlice], str]) -> Status:
+def with_holders(status: InstasliceStatus, holder: Callable[[PreparedSlice], str]) -> InstasliceStatus:
     """The same, with the pod that holds each slice which no allocation names."""
     slices = tuple(
         msgspec.structs.replace(each, holder=holder(each)) if each.state is SliceState.FOREIGN else each

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 import yaml
 
-from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec, Status
+from instaslice.api.instaslice import INSTASLICES, Instaslice, InstasliceSpec, InstasliceStatus
 from instaslice.api.schema import Schema, structural
 
 NAME: Final = f"{INSTASLICES.plural}.{INSTASLICES.group}"
@@ -63,8 +63,8 @@ def _schema() -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object"},
-            "spec": structural(Spec),
-            "status": structural(Status),
+            "spec": structural(InstasliceSpec),
+            "status": structural(InstasliceStatus),
         },
     }
 

@@ -19,7 +19,7 @@ from instaslice.kube.meta import ObjectMeta, Part
 from instaslice.kube.resource import Resource
 
 
-class State(StrEnum):
+class AllocationState(StrEnum):
     """How far an allocation is: creating, created, ungated, deleting, deleted; or failed, with a reason."""
 
     CREATING = "creating"
@@ -77,13 +77,13 @@ class Allocation(Part, frozen=True):
     gpu: Uuid
     start: Slot
     size: Size
-    state: State
+    state: AllocationState
     cpu: Amount = 0
     memory: Amount = 0
     reason: Words = ""
 
 
-class Spec(Part, frozen=True):
+class InstasliceSpec(Part, frozen=True):
     """What is promised on this node. Written by the controller alone."""
 
     # No default, so that an empty list is sent: the server makes null of an applied `spec: {}` that removes the last
@@ -91,7 +91,7 @@ class Spec(Part, frozen=True):
     allocations: Annotated[tuple[Allocation, ...], many(512, "id")]
 
 
-class Gpu(Part, frozen=True):
+class GpuStatus(Part, frozen=True):
     """One GPU of the node; `model` names an entry of `models`."""
 
     uuid: Uuid
@@ -149,29 +149,29 @@ class Summary(Part, frozen=True):
     free_memory: Words
 
 
-class Status(Part, frozen=True):
+class InstasliceStatus(Part, frozen=True):
     """What is on this node. Written by its agent alone. `observedGeneration` is the spec that it has taken note of."""
 
     observed_generation: Amount  # no default: a status must not be empty, see Spec
     boot_id: Uuid | None = None
     node: NodeCapacity | None = None
     models: Annotated[tuple[ModelGeometry, ...], many(16, "name")] = ()
-    gpus: Annotated[tuple[Gpu, ...], many(64, "uuid")] = ()
+    gpus: Annotated[tuple[GpuStatus, ...], many(64, "uuid")] = ()
     slices: Annotated[tuple[PreparedSlice, ...], many(1024, "id")] = ()
     conditions: Annotated[tuple[Condition, ...], many(16, "type")] = ()
     summary: Summary | None = None
 
 
-NOTHING_PROMISED = Spec(allocations=())
-NOTHING_REPORTED = Status(observed_generation=0)
+NOTHING_PROMISED = InstasliceSpec(allocations=())
+NOTHING_REPORTED = InstasliceStatus(observed_generation=0)
 
 
 class Instaslice(Part, frozen=True):
     """The GPUs of one node: the slices promised to pods and the slices that exist."""
 
     metadata: ObjectMeta
-    spec: Spec = NOTHING_PROMISED
-    status: Status = NOTHING_REPORTED
+    spec: InstasliceSpec = NOTHING_PROMISED
+    status: InstasliceStatus = NOTHING_REPORTED
 
 
 INSTASLICES = Resource(Instaslice, "Instaslice", "instaslices", version="v1alpha1", group=GROUP, namespaced=False)

@@ -2,10 +2,10 @@
 
 from collections import Counter
 
-from instaslice.api.instaslice import Health, PreparedSlice, SliceState, Status, Summary
+from instaslice.api.instaslice import Health, InstasliceStatus, PreparedSlice, SliceState, Summary
 
 
-def summary(status: Status) -> Summary:
+def summary(status: InstasliceStatus) -> Summary:
     """Free memory counts healthy GPUs only: nothing can be placed on another. In GB, as models are labelled."""
     sizes = {model.name: (model.memory_slices, model.memory_gb) for model in status.models}
     taken: Counter[str] = Counter()
@@ -29,7 +29,7 @@ def holds_slot(held: PreparedSlice) -> bool:
     return held.state not in (SliceState.DELETED, SliceState.FAILED)
 
 
-def _gpus(status: Status) -> str:
+def _gpus(status: InstasliceStatus) -> str:
     # ASCII: kubectl aligns columns by bytes.
     counts = Counter(gpu.model for gpu in status.gpus)
     text = ", ".join(f"{count}x {model}" for model, count in sorted(counts.items())) or "none"

@@ -12,7 +12,15 @@ from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
-from instaslice.api.instaslice import Allocation, Gpu, Health, Instaslice, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import (
+    Allocation,
+    AllocationState,
+    GpuStatus,
+    Health,
+    Instaslice,
+    PreparedSlice,
+    SliceState,
+)
 from instaslice.api.summary import holds_slot
 from instaslice.kube.meta import Key
 
@@ -65,7 +73,7 @@ def bars(found: Iterable[Instaslice], shades: Mapping[Key, str], *, width: int =
     )
 
 
-def pieces(of: Instaslice, gpu: Gpu) -> list[Piece]:
+def pieces(of: Instaslice, gpu: GpuStatus) -> list[Piece]:
     """One GPU from its first memory slice to its last; free slices one by one."""
     width = next((model.memory_slices for model in of.status.models if model.name == gpu.model), 0)
     starts = dict(_held(of, gpu.uuid))
@@ -95,16 +103,16 @@ def _held(of: Instaslice, gpu: str) -> Iterator[tuple[int, Piece]]:
 
 def _look(allocation: Allocation, reported: PreparedSlice | None) -> Look:
     state = reported.state if reported else None
-    if state is SliceState.DELETED or (reported is None and allocation.state is State.DELETED):
+    if state is SliceState.DELETED or (reported is None and allocation.state is AllocationState.DELETED):
         return Look.FREE
-    if allocation.state is State.DELETING or state is SliceState.DELETING:
+    if allocation.state is AllocationState.DELETING or state is SliceState.DELETING:
         return Look.GOING
     if state is SliceState.FAILED:
         return Look.FAILED
     return Look.THERE if state is SliceState.CREATED else Look.COMING
 
 
-def _line(label: str, of: Instaslice, gpu: Gpu, shades: Mapping[Key, str], cell: int) -> Text:
+def _line(label: str, of: Instaslice, gpu: GpuStatus, shades: Mapping[Key, str], cell: int) -> Text:
     line = Text(label, no_wrap=True, overflow="crop")
     for piece in pieces(of, gpu):
         line.append(_inside(piece, cell), style=_style(piece, shades))

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from instaslice.api import names
-from instaslice.api.instaslice import Allocation, Instaslice, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import Allocation, AllocationState, Instaslice, PreparedSlice, SliceState
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
 
@@ -115,7 +115,7 @@ def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]]
         return RUNNING
     if not any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ()):
         return UNGATED
-    wanted = [(mine, made) for mine, made in slices if mine.state is not State.DELETING]
+    wanted = [(mine, made) for mine, made in slices if mine.state is not AllocationState.DELETING]
     if wanted and all(made is not None and made.state is SliceState.CREATED for _, made in wanted):
         return CREATED
     return CREATING if wanted else GATED

@@ -13,7 +13,7 @@ from random import Random
 from typing import TypeVar
 
 from instaslice.api import names
-from instaslice.api.instaslice import Instaslice, PodRef, State
+from instaslice.api.instaslice import AllocationState, Instaslice, PodRef
 from instaslice.controller import admission
 from instaslice.controller.agenda import Agenda
 from instaslice.controller.asks import Ask, Asks
@@ -489,8 +489,8 @@ class Dispatcher:
                 self._orders.ungate(uid)
             return
         self._forget_shut(uid)
-        if any(slot.allocation.state is not State.UNGATED for slot in promise.slots):
-            promise.become(State.UNGATED)
+        if any(slot.allocation.state is not AllocationState.UNGATED for slot in promise.slots):
+            promise.become(AllocationState.UNGATED)
             self._orders.write(promise.node, soon=False)
             self._orders.tell(uid)
             if not pod.spec.node_name:

@@ -13,15 +13,15 @@ from instaslice.api.instaslice import (
     NOTHING_REPORTED,
     READY,
     Allocation,
-    Gpu,
+    AllocationState,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     PodRef,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
     Truth,
 )
 from instaslice.api.summary import holds_slot
@@ -42,7 +42,7 @@ class Book:
     """One node: its slots by allocation id, and what else takes room on its GPUs."""
 
     name: NodeName
-    status: Status = NOTHING_REPORTED
+    status: InstasliceStatus = NOTHING_REPORTED
     """What its agent reported last."""
     slots: dict[str, Slot] = field(default_factory=dict)
     """What stands in the spec. The fleet holds those on `gpus`."""
@@ -63,8 +63,8 @@ class Book:
     unready: str = ""
     """Why no pod could start there, in the words of its agent."""
 
-    def spec(self) -> Spec:
-        return Spec(allocations=tuple(slot.allocation for slot in self.slots.values()))
+    def spec(self) -> InstasliceSpec:
+        return InstasliceSpec(allocations=tuple(slot.allocation for slot in self.slots.values()))
 
 
 @dataclass(slots=True)
@@ -179,7 +179,7 @@ class Ledger:
                 gpu=grant.gpu,
                 start=grant.start,
                 size=grant.size,
-                state=State.CREATING,
+                state=AllocationState.CREATING,
                 cpu=cpu if first else 0,
                 memory=memory if first else 0,
             )
@@ -193,7 +193,7 @@ class Ledger:
         """The pod needs its slices no longer. Their places stay held until the agent has destroyed them."""
         promise = self.promises.pop(uid, None)
         if promise is not None:
-            promise.become(State.DELETING, reason)
+            promise.become(AllocationState.DELETING, reason)
         return promise
 
     def keep(self, uid: str, uuids: Sequence[str]) -> list[Promise]:
@@ -205,7 +205,7 @@ class Ledger:
             self.promises[uid] = kept
         others = [each for each in rivals if each is not self.promises.get(uid)]
         for each in others:
-            each.become(State.DELETING, "the pod was promised other slices too")
+            each.become(AllocationState.DELETING, "the pod was promised other slices too")
         return others
 
     def restore(
@@ -246,7 +246,7 @@ class Ledger:
         grants = tuple(book.strangers[uuid] for uuid in found)
         for uuid in found:
             self.fleet.give_back(book.strangers.pop(uuid))
-        self.promise(pod, wants, Plan(grants), attempt, now, cpu, memory).become(State.UNGATED)
+        self.promise(pod, wants, Plan(grants), attempt, now, cpu, memory).become(AllocationState.UNGATED)
         return True
 
     def close(self, gpu: GpuId, node: NodeName, kind: str, words: str) -> None:
@@ -356,7 +356,7 @@ class Ledger:
             news.aside += more.aside
             news.nodes |= more.nodes
 
-    def _serving(self, book: Book, status: Status, news: News) -> None:
+    def _serving(self, book: Book, status: InstasliceStatus, news: News) -> None:
         """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
         before = book.unready
@@ -390,9 +390,9 @@ class Ledger:
         promise = self.promises.get(uid)
         if promise is not None and slot in promise.slots:
             del self.promises[uid]
-            promise.become(State.DELETING, why)
+            promise.become(AllocationState.DELETING, why)
 
-    def _adopt(self, book: Book, spec: Spec, now: float, news: News) -> None:
+    def _adopt(self, book: Book, spec: InstasliceSpec, now: float, news: News) -> None:
         adopted: dict[tuple[str, str], Promise] = {}
         for allocation in spec.allocations:
             slot = Slot(book.name, allocation)
@@ -408,8 +408,8 @@ class Ledger:
             book.slots[allocation.id] = slot
             uid = allocation.pod.uid
             news.pods.add(uid)
-            if allocation.state in (State.DELETING, State.DELETED, State.FAILED):
-                slot.become(State.DELETING, allocation.reason)
+            if allocation.state in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED):
+                slot.become(AllocationState.DELETING, allocation.reason)
                 continue
             key = uid, attempt(allocation)
             if key not in adopted:
@@ -419,7 +419,7 @@ class Ledger:
             adopted[key].slots.append(slot)
             self.promises.setdefault(uid, adopted[key])
 
-    def _slices(self, book: Book, status: Status, news: News) -> None:
+    def _slices(self, book: Book, status: InstasliceStatus, news: News) -> None:
         strangers: dict[str, PreparedSlice] = {}
         for made in status.slices:
             slot = book.slots.get(made.id)
@@ -429,11 +429,11 @@ class Ledger:
             elif slot.made != made:
                 slot.made = made
                 news.pods.add(slot.allocation.pod.uid)
-                if made.state is SliceState.CREATED and slot.allocation.state is State.CREATING:
-                    slot.become(State.CREATED)
-                elif made.state is SliceState.FAILED and slot.allocation.state is State.CREATING:
+                if made.state is SliceState.CREATED and slot.allocation.state is AllocationState.CREATING:
+                    slot.become(AllocationState.CREATED)
+                elif made.state is SliceState.FAILED and slot.allocation.state is AllocationState.CREATING:
                     slot.refused = made.reason or "the agent gave no reason"
-                elif made.state is SliceState.DELETED and slot.allocation.state is State.DELETING:
+                elif made.state is SliceState.DELETED and slot.allocation.state is AllocationState.DELETING:
                     self._free(book, slot, news)
         self._strangers(book, strangers, news)
 
@@ -471,7 +471,7 @@ class Ledger:
             raise UnknownGpu(f"node {book.name} has no GPU {grant.gpu}")
         self.fleet.take(grant)
 
-    def _model(self, gpu: Gpu, listed: Mapping[str, ModelGeometry]) -> Model | str:
+    def _model(self, gpu: GpuStatus, listed: Mapping[str, ModelGeometry]) -> Model | str:
         """The model of a GPU, or why nothing can be placed by what is said of it."""
         geometry = listed.get(gpu.model)
         if geometry is None:

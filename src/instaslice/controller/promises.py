@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from instaslice.api.bounds import words
-from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
 from instaslice.placement import GpuId, Grant, NodeName
 
 
@@ -35,7 +35,7 @@ class Slot:
             return None
         return self.made.reason or "the agent gave no reason"
 
-    def become(self, state: State, reason: str = "") -> None:
+    def become(self, state: AllocationState, reason: str = "") -> None:
         self.allocation = msgspec.structs.replace(self.allocation, state=state, reason=words(reason))
 
 
@@ -67,7 +67,7 @@ class Promise:
     def uuids(self) -> list[str]:
         return [slot.made.mig_uuid for slot in self.slots if slot.made is not None and slot.made.mig_uuid]
 
-    def become(self, state: State, reason: str = "") -> None:
+    def become(self, state: AllocationState, reason: str = "") -> None:
         for slot in self.slots:
             slot.become(state, reason)
 

@@ -6,7 +6,7 @@ leader that was replaced without noticing is refused, and status reports are in 
 
 from dataclasses import dataclass
 
-from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec
+from instaslice.api.instaslice import INSTASLICES, Instaslice, InstasliceSpec
 from instaslice.api.writing import QUIET_SECONDS, SPEC_TIMES, company, gathering
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
@@ -23,12 +23,12 @@ class _Known:
 
     uid: str
     generation: int
-    spec: Spec
+    spec: InstasliceSpec
     free_at: float = 0.0
     """When it may be written again."""
     begin_at: float | None = None
     """Until when a first change waits for company; None where nothing has changed since the last write."""
-    tried: Spec | None = None
+    tried: InstasliceSpec | None = None
     """What a write says that had no answer: it may have been carried out."""
 
 

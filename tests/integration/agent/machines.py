@@ -10,7 +10,7 @@ import msgspec
 from waiting import until
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES, Allocation, PodRef, State
+from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models
 from instaslice.kube.client import JsonOp
 from instaslice.kube.core import NODES
@@ -129,7 +129,7 @@ class Machine:
         return thing.status.gpus[index]
 
 
-def wanted(thing, name, profile="1g.5gb", start=0, *, gpu=0, state=State.CREATING):
+def wanted(thing, name, profile="1g.5gb", start=0, *, gpu=0, state=AllocationState.CREATING):
     """An allocation on a GPU of the node, by index."""
     size = next(each.size for each in models.named(thing.status.gpus[gpu].model).profiles if each.name == profile)
     pod = PodRef(namespace="default", name=name, uid=str(uuid.uuid5(uuid.NAMESPACE_OID, name)))

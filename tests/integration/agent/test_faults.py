@@ -6,7 +6,7 @@ import pytest
 from machines import now, wanted
 
 from instaslice.api import names
-from instaslice.api.instaslice import Health, State
+from instaslice.api.instaslice import AllocationState, Health
 from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS
 
@@ -27,7 +27,7 @@ async def test_a_slot_that_is_taken_fails_and_the_next_try_succeeds(client, node
     await node.write(one)
     (failed,) = (await node.reported(a_0="failed")).values()
     assert "does not fit beside what is there: nothing that can be listed" in failed.reason
-    await node.write(now(one, State.DELETING))
+    await node.write(now(one, AllocationState.DELETING))
     await node.reported(a_0="deleted")
     await node.write(two)
     await node.reported(a_1="created")
@@ -42,7 +42,7 @@ async def test_a_slice_in_use_stays_and_goes_when_it_is_let_go(node):
     await node.reported(a_0="created")
     await node.annotate(names.FAULT, "0 held 4")
     await asyncio.sleep(1)
-    await node.write(now(one, State.DELETING))
+    await node.write(now(one, AllocationState.DELETING))
     held = await node.until(lambda status: status.slices[0].state == "deleting" and status.slices[0].reason, "held")
     assert "is in use by" in held.status.slices[0].reason
     await node.annotate(names.FAULT, None)
@@ -56,7 +56,7 @@ async def test_a_monitor_keeps_the_slot_until_it_lets_go(node):
     await node.reported(a_0="created")
     await node.annotate(names.FAULT, "0 monitored 0")
     await asyncio.sleep(1)
-    await node.write(now(one, State.DELETING))
+    await node.write(now(one, AllocationState.DELETING))
     half = await node.until(lambda status: status.slices[0].state == "deleting" and status.slices[0].ci is None, "half")
     assert half.status.summary.slices == 1
     await node.annotate(names.FAULT, None)
@@ -70,14 +70,14 @@ async def test_a_failing_gpu_is_reported_and_the_other_one_serves(node):
     await node.reported(a_0="created")
     await node.annotate(names.FAULT, "0 lost Xid 48: double bit error")
     assert (await node.health(0, Health.UNHEALTHY)).reason == "Xid 48: double bit error"
-    await node.write(now(old, State.DELETING), new, wanted(thing, "b-0", gpu=1))
+    await node.write(now(old, AllocationState.DELETING), new, wanted(thing, "b-0", gpu=1))
     told = await node.reported(a_0="deleting", a_1="failed", b_0="created")
     assert "Xid 48" in told["a-1"].reason
     assert (await node.object()).status.summary.gpus == "2x A100-40GB (1 unhealthy)"
     await node.annotate(names.FAULT, None)
     await node.health(0, Health.HEALTHY)
     await node.reported(a_0="deleted", a_1="failed", b_0="created")
-    await node.write(now(new, State.DELETING))
+    await node.write(now(new, AllocationState.DELETING))
     await node.until(
         lambda status: {each.id: each.state for each in status.slices}.get("a-1") == "deleted", "a-1 deleted"
     )
@@ -96,7 +96,7 @@ async def test_a_hung_gpu_fails_its_creates_and_what_comes_late_is_removed(node)
     # The call that hung goes on and makes a slice that nobody waits for any more.
     await node.health(0, Health.HEALTHY)
     await node.reported(a_0="failed", b_0="created")
-    await node.write(now(stuck, State.DELETING), wanted(thing, "c-0"))
+    await node.write(now(stuck, AllocationState.DELETING), wanted(thing, "c-0"))
     await node.until(
         lambda status: {each.id: each.state for each in status.slices}.get("c-0") == "created", "c-0 created"
     )

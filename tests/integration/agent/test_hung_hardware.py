@@ -16,7 +16,7 @@ from instaslice.agent import watched
 from instaslice.agent.fleet import Fleet
 from instaslice.agent.machines import Hardware
 from instaslice.agent.watched import WatchedDriver
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.drivers.nvml import NvmlDriver
 from instaslice.kube.client import Selector
 from instaslice.kube.clock import SystemClock
@@ -93,7 +93,7 @@ async def test_a_gpu_that_hangs_at_every_start_disturbs_nobody_and_joins_when_it
     events = [each for each in await client.list(EVENTS, Selector()) if each.regarding.name == node.name]
     assert "GpuHung" in {each.reason for each in events}
 
-    ran = [wanted(thing, "a-0", "1g.18gb", state=State.UNGATED), wanted(thing, "b-0", "1g.18gb", gpu=1)]
+    ran = [wanted(thing, "a-0", "1g.18gb", state=AllocationState.UNGATED), wanted(thing, "b-0", "1g.18gb", gpu=1)]
     cards[1].hangs[CALL] = threading.Event()
     async with an_agent(client, node, nvml):
         await node.until(lambda status: says(status, "False"), "GpusReady False")

@@ -8,7 +8,7 @@ from machines import now, wanted
 
 from instaslice.agent.emulation import Emulation
 from instaslice.api import names
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.kube.core import NODES
 
 
@@ -29,8 +29,8 @@ async def test_killed_again_and_again_it_still_makes_and_destroys_everything_onc
     made = await node.reported(a_0="created", a_1="created", a_2="created", a_3="created", a_4="created")
     assert len({each.mig_uuid for each in made.values()}) == 5
 
-    ending = [now(each, State.DELETING) for each in asked[:3]]
-    await node.write(*ending, *(now(each, State.UNGATED) for each in asked[3:]))
+    ending = [now(each, AllocationState.DELETING) for each in asked[:3]]
+    await node.write(*ending, *(now(each, AllocationState.UNGATED) for each in asked[3:]))
     for _ in range(3):
         await asyncio.sleep(rng.uniform(0.0, 1.2))
         await agent.kill()
@@ -47,7 +47,7 @@ async def test_what_was_asked_and_ended_while_the_agent_was_away_is_done_when_it
     await node.write(first)
     await node.reported(a_0="created")
     await agent.kill()
-    await node.write(now(first, State.DELETING), second)
+    await node.write(now(first, AllocationState.DELETING), second)
     await agent.start()
     await node.reported(a_0="deleted", a_1="created")
 
@@ -89,7 +89,7 @@ async def test_after_a_reboot_slices_of_waiting_pods_are_made_again_and_others_a
     await node.write(ran, waits)
     await node.reported(a_0="created", a_1="created")
     more = wanted(thing, "a-2", start=2)
-    await node.write(now(ran, State.UNGATED), waits, more)
+    await node.write(now(ran, AllocationState.UNGATED), waits, more)
     await node.reported(a_0="created", a_1="created", a_2="created")  # so the agent has read that one has run
     before = (await node.object()).status.boot_id
     if while_away:
@@ -104,7 +104,7 @@ async def test_after_a_reboot_slices_of_waiting_pods_are_made_again_and_others_a
     # The same annotation read by another process is not another boot.
     await agent.kill()
     await agent.start()
-    await node.write(now(ran, State.DELETING), waits, more)
+    await node.write(now(ran, AllocationState.DELETING), waits, more)
     await node.reported(a_0="deleted", a_1="created", a_2="created")
     assert (await node.object()).status.boot_id == thing.status.boot_id
 

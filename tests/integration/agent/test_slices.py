@@ -5,7 +5,7 @@ import asyncio
 from machines import now, wanted
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES, Health, State
+from instaslice.api.instaslice import INSTASLICES, AllocationState, Health
 from instaslice.kube.core import NODES, PODS
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
@@ -20,12 +20,12 @@ async def test_a_slice_is_made_used_and_given_back(machine, agent):
     made = await node.reported(a_0="created", a_1="created")
     assert made["a-0"].mig_uuid.startswith("MIG-")
     assert made["a-0"].mig_uuid != made["a-1"].mig_uuid
-    await node.write(now(one, State.UNGATED), now(two, State.UNGATED))
+    await node.write(now(one, AllocationState.UNGATED), now(two, AllocationState.UNGATED))
     thing = await node.object()
     assert (thing.status.summary.slices, thing.status.summary.free_memory) == (2, "55/80 GB")
-    await node.write(now(one, State.DELETING), now(two, State.UNGATED))
+    await node.write(now(one, AllocationState.DELETING), now(two, AllocationState.UNGATED))
     await node.reported(a_0="deleted", a_1="created")
-    await node.write(now(two, State.DELETING))
+    await node.write(now(two, AllocationState.DELETING))
     await node.reported(a_1="deleted")
     await node.write()
     thing = await node.empty()  # the entries are pruned, though nobody waits for it
@@ -109,14 +109,14 @@ async def test_an_object_removed_by_hand_comes_back_and_its_slices_are_nobodys(c
     node = await machine()
     await agent.start("--grace", "3600")
     thing = await node.serving()
-    kept = wanted(thing, "a-0", state=State.CREATING)
+    kept = wanted(thing, "a-0", state=AllocationState.CREATING)
     await node.write(kept)
     made = await node.reported(a_0="created")
     await client.delete(INSTASLICES, node.key)
     (foreign,) = await node.foreign()
     assert foreign.id == made["a-0"].mig_uuid
     # The controller speaks within the grace: the slice is its pod's again.
-    await node.write(now(kept, State.UNGATED))
+    await node.write(now(kept, AllocationState.UNGATED))
     assert (await node.reported(a_0="created"))["a-0"].mig_uuid == foreign.id
 
 

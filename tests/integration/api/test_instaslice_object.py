@@ -13,17 +13,17 @@ from instaslice.api.instaslice import (
     NOTHING_PROMISED,
     NOTHING_REPORTED,
     Allocation,
+    AllocationState,
     Condition,
-    Gpu,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     NodeCapacity,
     PodRef,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
     Truth,
 )
 from instaslice.api.summary import summary
@@ -57,7 +57,7 @@ async def node(client, namespace):
     await client.delete(INSTASLICES, Key("", namespace))
 
 
-def allocation(name="a/main/0", start=0, state=State.CREATING, **more):
+def allocation(name="a/main/0", start=0, state=AllocationState.CREATING, **more):
     pod = PodRef(namespace="team-a", name="train", uid="6f2c")
     promised = {"cpu": 1500, "memory": 8 << 30, **more}
     return Allocation(
@@ -66,19 +66,19 @@ def allocation(name="a/main/0", start=0, state=State.CREATING, **more):
 
 
 def promised(node, *allocations):
-    return Instaslice(metadata=ObjectMeta(name=node), spec=Spec(allocations=allocations))
+    return Instaslice(metadata=ObjectMeta(name=node), spec=InstasliceSpec(allocations=allocations))
 
 
 def reported(node):
     """A full status: every field set."""
-    status = Status(
+    status = InstasliceStatus(
         observed_generation=3,
         boot_id="0c8f",
         node=NodeCapacity(cpu=64000, memory=512 << 30),
         models=(ModelGeometry.of(A100),),
         gpus=(
-            Gpu(uuid="GPU-0", index=0, model="A100-40GB", health=Health.HEALTHY),
-            Gpu(uuid="GPU-1", index=1, model="A100-40GB", health=Health.UNHEALTHY, reason="Xid 79"),
+            GpuStatus(uuid="GPU-0", index=0, model="A100-40GB", health=Health.HEALTHY),
+            GpuStatus(uuid="GPU-1", index=1, model="A100-40GB", health=Health.UNHEALTHY, reason="Xid 79"),
         ),
         slices=(
             PreparedSlice(
@@ -105,9 +105,9 @@ def reported(node):
 async def test_controller_and_agent_each_write_their_half_and_both_read_it_all(client, node):
     await client.apply(INSTASLICES, promised(node, allocation()), manager="controller")
     await client.apply(INSTASLICES, reported(node), manager="agent-status", subresource="status")
-    await client.apply(INSTASLICES, promised(node, allocation(state=State.CREATED)), manager="controller")
+    await client.apply(INSTASLICES, promised(node, allocation(state=AllocationState.CREATED)), manager="controller")
     read = await client.get(INSTASLICES, Key("", node))
-    assert read.spec == Spec(allocations=(allocation(state=State.CREATED),))
+    assert read.spec == InstasliceSpec(allocations=(allocation(state=AllocationState.CREATED),))
     assert read.status == reported(node).status
 
 

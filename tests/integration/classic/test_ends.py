@@ -3,7 +3,7 @@
 import pytest
 from stage import pod
 
-from instaslice.api.instaslice import SliceState, State
+from instaslice.api.instaslice import AllocationState, SliceState
 from instaslice.kube.core import NODES, PODS
 from instaslice.kube.meta import Key
 from instaslice.local.operator import AGENT, CONTROLLER
@@ -61,9 +61,9 @@ async def test_while_its_slice_is_being_made(stage, how):
     node = await stage.node()
     await stage.fault(node, "0 hang")
     await stage.create(pod("creating"))
-    await stage.allocated("creating", State.CREATING)
+    await stage.allocated("creating", AllocationState.CREATING)
     await stage.delete("creating", **how)
-    await stage.allocated("creating", State.DELETING)
+    await stage.allocated("creating", AllocationState.DELETING)
     await stage.fault(node, "")
     await successor(stage)
 
@@ -73,9 +73,9 @@ async def test_when_one_of_its_slices_is_made_and_the_other_is_not(stage, how):
     node = await stage.node(gpus=2)
     await stage.fault(node, "1 hang")
     await stage.create(pod("half", {"7g.40gb": 2}))
-    await stage.allocated("half", State.CREATED, State.CREATING)
+    await stage.allocated("half", AllocationState.CREATED, AllocationState.CREATING)
     await stage.delete("half", **how)
-    await stage.allocated("half", State.DELETING)  # the other is destroyed already
+    await stage.allocated("half", AllocationState.DELETING)  # the other is destroyed already
     await stage.fault(node, "")
     await successor(stage)
 
@@ -85,7 +85,7 @@ async def test_when_its_slice_is_made_and_nobody_has_let_it_go_yet(stage, held_u
     node = await stage.node()
     held_up.stop(AGENT)
     await stage.create(pod("created"))
-    await stage.allocated("created", State.CREATING)
+    await stage.allocated("created", AllocationState.CREATING)
     held_up.stop(CONTROLLER)
     held_up.go_on(AGENT)
     await stage.until("a slice", lambda: _states(stage.thing(node).status.slices) == [SliceState.CREATED])
@@ -104,7 +104,7 @@ async def test_when_it_is_let_go_and_not_bound(stage, held_up, how):
     await stage.node()
     held_up.stop("kube-scheduler")
     await stage.create(pod("ungated"))
-    await stage.allocated("ungated", State.UNGATED)
+    await stage.allocated("ungated", AllocationState.UNGATED)
     await stage.delete("ungated", **how)
     await stage.free()
     held_up.go_on()
@@ -141,7 +141,7 @@ async def test_while_it_is_ending_it_keeps_its_slice(stage, held_up):
     await stage.until("a mark", lambda: stage.pod("ending").metadata.deletion_timestamp)
     await stage.create(pod("wants-all", "7g.40gb"))
     await stage.waits("wants-all")
-    await stage.allocated("ending", State.UNGATED)
+    await stage.allocated("ending", AllocationState.UNGATED)
     await stage.delete("ending", grace_seconds=0)
     held_up.go_on()
     await stage.running("wants-all")
@@ -156,7 +156,7 @@ async def test_while_somebody_still_uses_its_slice_the_slot_stays_reserved(stage
     await stage.delete("held")
     await stage.gone("held")
     await stage.until("words", lambda: any(each.reason for each in stage.thing(node).status.slices))
-    assert _states(stage.held("held")) == [State.DELETING]
+    assert _states(stage.held("held")) == [AllocationState.DELETING]
     await stage.create(pod("wants-all", "7g.40gb"), pod("beside", "3g.20gb"))
     await stage.running("beside")
     await stage.waits("wants-all")

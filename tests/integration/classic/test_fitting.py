@@ -6,7 +6,7 @@ import pytest
 from stage import STORY, container, pod
 
 from instaslice.api import names
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key
 
@@ -147,5 +147,5 @@ async def test_a_pod_whose_affinity_names_two_nodes_runs_with_its_slice_on_the_o
     assert {each.spec.node_name for each in found} == {first, second}
     for each in found:
         assert each.metadata.annotations[names.NODE] == each.spec.node_name
-        await stage.allocated(each.metadata.name, State.UNGATED)
+        await stage.allocated(each.metadata.name, AllocationState.UNGATED)
         await stage.said(each.metadata.name, "SliceReady")

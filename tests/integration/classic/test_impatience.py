@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from stage import pod
 
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.controller.doctor import Invariant
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key
@@ -96,7 +96,7 @@ async def test_a_node_whose_agent_does_not_answer_is_left_alone_until_it_does(st
     free = ({silent, other} - {first.spec.node_name}).pop()
     await stage.fault(free, "0 hang")
     await stage.create(pod("second", "7g.40gb"))
-    await stage.allocated("second", State.CREATING)
+    await stage.allocated("second", AllocationState.CREATING)
     words = await stage.waits("second")
     assert f"GPU 0 of {free} (the agent of node {free} has not answered for {PATIENCE} s)" in words, words
     await stage.fault(free, "")

@@ -4,7 +4,7 @@ import asyncio
 
 from stage import PATIENCE, pod
 
-from instaslice.api.instaslice import INSTASLICES, Health, State
+from instaslice.api.instaslice import INSTASLICES, AllocationState, Health
 from instaslice.controller.doctor import Invariant
 from instaslice.kube.client import JsonOp
 from instaslice.kube.core import NODES
@@ -82,7 +82,7 @@ async def test_pods_leave_a_node_that_is_deleted_and_those_that_had_not_started_
     free = next(gpu.index for gpu in stage.thing(first).status.gpus if gpu.uuid != held.gpu)
     await stage.fault(first, f"{free} hang")
     await stage.create(pod("starts", "7g.40gb"))
-    await stage.allocated("starts", State.CREATING)
+    await stage.allocated("starts", AllocationState.CREATING)
     second = await stage.node(gpus=1)
     await stage.client.delete(NODES, Key("", first))
     (moved,) = await stage.running("starts")
@@ -98,7 +98,7 @@ async def test_pods_are_undisturbed_when_an_instaslice_object_is_deleted_by_hand
     node = await stage.node(gpus=2)
     await stage.create(pod("one", requests={"cpu": "1", "memory": "1Gi"}), pod("several", {"2g.10gb": 2, "3g.20gb": 1}))
     before = await stage.running("one", "several")
-    await stage.until("lazy words", lambda: {each.state for each in stage.held()} == {State.UNGATED})
+    await stage.until("lazy words", lambda: {each.state for each in stage.held()} == {AllocationState.UNGATED})
     held = {name: [_place(each) for each in stage.held(name)] for name in ("one", "several")}
     made = {each.mig_uuid for each in stage.thing(node).status.slices}
     for _ in range(2):
@@ -133,7 +133,7 @@ async def test_a_pod_that_had_not_started_is_placed_anew_when_the_object_is_dele
     try:
         # All of the CPU: what was promised before must not count against it.
         await stage.create(pod("starts", requests={"cpu": "1"}))
-        (first,) = await stage.allocated("starts", State.CREATING)
+        (first,) = await stage.allocated("starts", AllocationState.CREATING)
         await stage.client.delete(INSTASLICES, Key("", node))
     finally:
         sliced.resume(AGENT)
@@ -146,7 +146,7 @@ async def test_a_controller_whose_spec_another_wrote_becomes_a_new_process_and_g
     node = await stage.node(gpus=1)
     await stage.create(pod("before"))
     await stage.running("before")
-    (held,) = await stage.allocated("before", State.UNGATED)
+    (held,) = await stage.allocated("before", AllocationState.UNGATED)
     program = sliced.processes.find(CONTROLLER)
     image = _image(program)
     by_hand = JsonOp(op="add", path="/spec/allocations/0/reason", value="by hand")

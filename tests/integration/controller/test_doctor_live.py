@@ -12,15 +12,15 @@ from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
     INSTASLICES,
     Allocation,
-    Gpu,
+    AllocationState,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     PodRef,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
 )
 from instaslice.controller.doctor import Invariant, Overseer, check, settled
 from instaslice.geometry import models
@@ -28,7 +28,7 @@ from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Spec as ClusterSpec
+from instaslice.local.cluster import InstasliceSpec as ClusterSpec
 from instaslice.local.objects import DEFINITIONS, Objects
 
 A100 = models.named("A100-40GB")
@@ -83,11 +83,11 @@ class Hand:
             gpu="GPU-0",
             start=start,
             size=1,
-            state=State.CREATING,
+            state=AllocationState.CREATING,
         )
 
     async def promise(self, *allocations):
-        spec = msgspec.to_builtins(Spec(allocations=allocations))
+        spec = msgspec.to_builtins(InstasliceSpec(allocations=allocations))
         await self.client.patch(INSTASLICES, Key("", NODE), [JsonOp(op="add", path="/spec", value=spec)])
 
     async def make(self, *allocations):
@@ -104,15 +104,15 @@ class Hand:
             )
             for each in allocations
         )
-        gpus = (Gpu(uuid="GPU-0", index=0, model=A100.name, health=Health.HEALTHY),)
-        status = Status(observed_generation=99, models=(ModelGeometry.of(A100),), gpus=gpus, slices=slices)
+        gpus = (GpuStatus(uuid="GPU-0", index=0, model=A100.name, health=Health.HEALTHY),)
+        status = InstasliceStatus(observed_generation=99, models=(ModelGeometry.of(A100),), gpus=gpus, slices=slices)
         ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(status))]
         await self.client.patch(INSTASLICES, Key("", NODE), ops, subresource="status")
 
     async def nothing(self):
         """What the agent reports of a node without GPUs: of one with some there is always something wrong here, as
         nobody advertises their capacity."""
-        ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(Status(observed_generation=99)))]
+        ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(InstasliceStatus(observed_generation=99)))]
         await self.client.patch(INSTASLICES, Key("", NODE), ops, subresource="status")
 
     async def ungate(self, pod, start):

@@ -7,7 +7,7 @@ from fake_clock import FakeClock
 
 from instaslice.agent.node import NodeAgent
 from instaslice.agent.worker import Habits, Surroundings
-from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, Instaslice, PodRef, Spec, State
+from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
 from instaslice.drivers import Ailment, DriverError, Ill, Silent
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.lanes import Lanes
@@ -86,7 +86,7 @@ class Bench:
 
     def take(self):
         meta = ObjectMeta(name="node", uid="u", generation=self.generation)
-        self.agent.take(Instaslice(metadata=meta, spec=Spec(allocations=tuple(self.spec))))
+        self.agent.take(Instaslice(metadata=meta, spec=InstasliceSpec(allocations=tuple(self.spec))))
 
     def work(self, *, report=True):
         """Take in the spec and do what is due; `report` False is an agent that is killed before it could write."""
@@ -115,7 +115,7 @@ class Bench:
             gpu=self.gpus[gpu],
             start=start,
             size=A100.profile(profile).size,
-            state=State(state),
+            state=AllocationState(state),
         )
 
 

@@ -16,7 +16,7 @@ from instaslice.agent.emulation import Emulation
 from instaslice.agent.fleet import Fleet
 from instaslice.agent.worker import Habits
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES, Allocation, PodRef, State
+from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models
 from instaslice.kube.client import Selector
 from instaslice.kube.core import NODES, PODS
@@ -303,7 +303,7 @@ def wants(driver, name, start=0, state="creating", profile="1g.5gb", gpu=0):
         gpu=card.uuid,
         start=start,
         size=card.model.profile(profile).size,
-        state=State(state),
+        state=AllocationState(state),
     )
 
 

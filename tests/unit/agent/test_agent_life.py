@@ -5,12 +5,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from instaslice.api.instaslice import NOTHING_REPORTED, SliceState, State
+from instaslice.api.instaslice import NOTHING_REPORTED, AllocationState, SliceState
 from instaslice.api.summary import holds_slot
 from instaslice.geometry import Placement, States
 
 STATES = States.of(A100)
-WANTED = (State.CREATING, State.CREATED, State.UNGATED)
+WANTED = (AllocationState.CREATING, AllocationState.CREATED, AllocationState.UNGATED)
 GRACE = 60.0
 
 
@@ -59,11 +59,11 @@ class Life(RuleBasedStateMachine):
         chosen = STATES.placements[data.draw(st.sampled_from(legal[:4]))]
         self.put(self.bench.wants(f"a-{next(self.names)}", chosen.profile, chosen.start, gpu=gpu))
 
-    @rule(data=st.data(), state=st.sampled_from([State.DELETING, State.UNGATED]))
+    @rule(data=st.data(), state=st.sampled_from([AllocationState.DELETING, AllocationState.UNGATED]))
     def turn(self, data, state):
         told = {each.id: each.state for each in self.bench.written.slices}
         able = [each for each in self.bench.spec if each.state in WANTED]
-        if state is State.UNGATED:
+        if state is AllocationState.UNGATED:
             able = [each for each in able if told.get(each.id) is SliceState.CREATED]
         if able:
             chosen = data.draw(st.sampled_from(able))
@@ -77,7 +77,9 @@ class Life(RuleBasedStateMachine):
         told = {each.id: each.state for each in self.bench.written.slices}
         for each in self.bench.spec:
             if each.state in WANTED and told.get(each.id) is SliceState.CREATED:
-                self.put(self.bench.wants(each.id, each.profile, each.start, State.UNGATED, self.index(each.gpu)))
+                self.put(
+                    self.bench.wants(each.id, each.profile, each.start, AllocationState.UNGATED, self.index(each.gpu))
+                )
 
     @rule()
     def forget_what_is_deleted(self):
@@ -136,7 +138,7 @@ class Life(RuleBasedStateMachine):
     def running(self):
         """Places of slices whose pods may run, as far as the agent has not given them up."""
         failed = {each.id for each in self.bench.written.slices if each.state is SliceState.FAILED}
-        ungated = [each for each in self.bench.spec if each.state is State.UNGATED]
+        ungated = [each for each in self.bench.spec if each.state is AllocationState.UNGATED]
         gone = {(each.gpu, each.profile, each.start) for each in self.bench.spec if each.id in failed}
         return {(each.gpu, each.profile, each.start) for each in ungated} - gone
 
@@ -147,7 +149,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def boot(self):
-        self.lost_by_boot |= {each.id for each in self.bench.spec if each.state is State.UNGATED}
+        self.lost_by_boot |= {each.id for each in self.bench.spec if each.state is AllocationState.UNGATED}
         self.bench.driver.reboot()
         self.bench.users.clear()
 

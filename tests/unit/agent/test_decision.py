@@ -3,7 +3,7 @@
 import pytest
 
 from instaslice.agent.decision import Create, Gpu, decide, unreadable
-from instaslice.api.instaslice import Allocation, PodRef, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import Allocation, AllocationState, PodRef, PreparedSlice, SliceState
 from instaslice.drivers import Slice
 from instaslice.geometry import models
 
@@ -14,7 +14,14 @@ def promise(name, profile, start, state):
     pod = PodRef(namespace="a", name="b", uid="c")
     size = A100.profile(profile).size
     return Allocation(
-        id=name, pod=pod, container="m", profile=profile, gpu="GPU-0", start=start, size=size, state=State(state)
+        id=name,
+        pod=pod,
+        container="m",
+        profile=profile,
+        gpu="GPU-0",
+        start=start,
+        size=size,
+        state=AllocationState(state),
     )
 
 

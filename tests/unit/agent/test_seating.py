@@ -21,7 +21,7 @@ from instaslice.agent.kubelet import services
 from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.seats import Hold
 from instaslice.agent.wiring import Emulated
-from instaslice.api.instaslice import PreparedSlice, SliceState, State
+from instaslice.api.instaslice import AllocationState, PreparedSlice, SliceState
 from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 
@@ -198,7 +198,7 @@ async def test_a_file_goes_when_its_slice_is_taken_back(kubelet, serve):
     seating = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet))
-    settle(seating, msgspec.structs.replace(A, state=State.DELETING), B)
+    settle(seating, msgspec.structs.replace(A, state=AllocationState.DELETING), B)
     assert given(kubelet) == {}
 
 
@@ -228,13 +228,13 @@ async def test_a_container_can_be_started_again_while_no_allocation_names_its_sl
     unread = [NodeGpu("GPU-0", A100, "", read=False)]
     seating.settle((), (), unread)
     assert given(kubelet) == both, "and nobody knows yet what is on the GPU"
-    seating.settle([msgspec.structs.replace(B, state=State.DELETING)], (), unread)
+    seating.settle([msgspec.structs.replace(B, state=AllocationState.DELETING)], (), unread)
     assert given(kubelet) == {"1g.5gb-0": "MIG-0"}, "but one is taken back"
     seating.settle((), unnamed[:1], WELL)
     assert given(kubelet) == {"1g.5gb-0": "MIG-0"}
     again = msgspec.structs.replace(A, id="again")
     seating.settle([again], made(again), WELL)
-    seating.settle([msgspec.structs.replace(again, state=State.DELETING)], made(again), WELL)
+    seating.settle([msgspec.structs.replace(again, state=AllocationState.DELETING)], made(again), WELL)
     assert given(kubelet) == {}, "the other was promised again, and is taken back"
 
 

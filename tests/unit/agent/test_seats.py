@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from instaslice.agent.seats import Hold, Holder, Seat, SeatBook, profile_of, seat, unwell
-from instaslice.api.instaslice import Allocation, PodRef, State
+from instaslice.api.instaslice import Allocation, AllocationState, PodRef
 
 
 def promise(pod, start=0, profile="1g.5gb", container="main", gpu="GPU-0"):
@@ -20,7 +20,7 @@ def promise(pod, start=0, profile="1g.5gb", container="main", gpu="GPU-0"):
         gpu=gpu,
         start=start,
         size=1,
-        state=State.UNGATED,
+        state=AllocationState.UNGATED,
     )
 
 

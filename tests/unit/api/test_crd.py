@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from instaslice.api import crd
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.api.schema import structural
 
 CHART = Path(__file__).parents[3] / "charts" / "instaslice" / "crds" / "instaslices.yaml"
@@ -61,7 +61,7 @@ def test_every_part_of_the_schema(broken):
 
 
 def test_the_states_are_those_of_the_enum():
-    assert at("spec.allocations.[].state")["enum"] == sorted(State)
+    assert at("spec.allocations.[].state")["enum"] == sorted(AllocationState)
 
 
 def test_allocations_and_slices_are_maps_by_id():

@@ -5,7 +5,7 @@ import pytest
 
 from instaslice.api.bounds import MOST_WORDS, words
 from instaslice.api.geometries import ModelGeometry
-from instaslice.api.instaslice import Gpu, Health, Instaslice, PreparedSlice, SliceState, Status
+from instaslice.api.instaslice import GpuStatus, Health, Instaslice, InstasliceStatus, PreparedSlice, SliceState
 from instaslice.api.summary import summary
 from instaslice.geometry import States, models
 from instaslice.kube.meta import ObjectMeta
@@ -23,7 +23,7 @@ def test_the_controller_places_by_the_same_states_as_the_node_has(model):
 
 
 def gpu(index, health=Health.HEALTHY, model="A100-40GB"):
-    return Gpu(uuid=f"GPU-{index}", index=index, model=model, health=health)
+    return GpuStatus(uuid=f"GPU-{index}", index=index, model=model, health=health)
 
 
 def held(gpu, start, size, state=SliceState.CREATED):
@@ -58,7 +58,9 @@ def held(gpu, start, size, state=SliceState.CREATED):
 )
 def test_the_summary(gpus, slices, printed):
     made = summary(
-        Status(observed_generation=1, models=(ModelGeometry.of(A100),), gpus=tuple(gpus), slices=tuple(slices))
+        InstasliceStatus(
+            observed_generation=1, models=(ModelGeometry.of(A100),), gpus=tuple(gpus), slices=tuple(slices)
+        )
     )
     assert (made.gpus, made.slices, made.free_memory) == printed
 

@@ -6,15 +6,15 @@ from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
     Allocation,
-    Gpu,
+    AllocationState,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     PodRef,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
 )
 from instaslice.geometry import models
 from instaslice.kube.meta import ObjectMeta
@@ -23,7 +23,7 @@ A100 = models.named("A100-40GB")
 SIZES = {profile.name: profile.size for profile in A100.profiles}
 
 
-def allocation(pod, profile="1g.5gb", start=0, state=State.CREATING, gpu="GPU-0"):
+def allocation(pod, profile="1g.5gb", start=0, state=AllocationState.CREATING, gpu="GPU-0"):
     ref = PodRef(namespace="default", name=pod, uid=f"uid-{pod}")
     held = {"container": "main", "profile": profile, "gpu": gpu, "start": start, "size": SIZES[profile]}
     return Allocation(id=f"{pod}-{start}", pod=ref, state=state, **held)
@@ -36,9 +36,13 @@ def made(pod, profile="1g.5gb", start=0, state=SliceState.CREATED, gpu="GPU-0"):
 
 def node(allocations=(), slices=(), name="gpu-0", health=Health.HEALTHY, reason=""):
     """A node with one A100-40GB."""
-    gpu = Gpu(uuid="GPU-0", index=0, model=A100.name, health=health, reason=reason)
-    status = Status(observed_generation=1, models=(ModelGeometry.of(A100),), gpus=(gpu,), slices=tuple(slices))
-    return Instaslice(metadata=ObjectMeta(name=name), spec=Spec(allocations=tuple(allocations)), status=status)
+    gpu = GpuStatus(uuid="GPU-0", index=0, model=A100.name, health=health, reason=reason)
+    status = InstasliceStatus(
+        observed_generation=1, models=(ModelGeometry.of(A100),), gpus=(gpu,), slices=tuple(slices)
+    )
+    return Instaslice(
+        metadata=ObjectMeta(name=name), spec=InstasliceSpec(allocations=tuple(allocations)), status=status
+    )
 
 
 def pod(name="train", *, gated=True, phase="Pending", on="", says=None):

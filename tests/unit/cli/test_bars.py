@@ -4,7 +4,7 @@ import pytest
 from gpu_nodes import allocation, made, node
 from rich.console import Console
 
-from instaslice.api.instaslice import Health, SliceState, State
+from instaslice.api.instaslice import AllocationState, Health, SliceState
 from instaslice.cli.bars import PALETTE, Look, bars, colours, pieces
 from instaslice.kube.meta import Key
 
@@ -36,16 +36,22 @@ def drawn(*nodes, colour=False, width=120):
         pytest.param([allocation("a")], [], [(0, 1, Look.COMING, "a")], id="promised and not made yet"),
         pytest.param([allocation("a", start=3)], [made("a", start=3)], [(3, 1, Look.THERE, "a")], id="made"),
         pytest.param(
-            [allocation("a", "4g.20gb", 0, State.UNGATED), allocation("b", "3g.20gb", 4)],
+            [allocation("a", "4g.20gb", 0, AllocationState.UNGATED), allocation("b", "3g.20gb", 4)],
             [made("a", "4g.20gb", 0)],
             [(0, 4, Look.THERE, "a"), (4, 4, Look.COMING, "b")],
             id="a 4g that is there beside a 3g that comes",
         ),
         pytest.param(
-            [allocation("a", state=State.DELETING)], [made("a")], [(0, 1, Look.GOING, "a")], id="being destroyed"
+            [allocation("a", state=AllocationState.DELETING)],
+            [made("a")],
+            [(0, 1, Look.GOING, "a")],
+            id="being destroyed",
         ),
         pytest.param(
-            [allocation("a", state=State.DELETING)], [made("a", state=SliceState.DELETED)], [], id="destroyed: free"
+            [allocation("a", state=AllocationState.DELETING)],
+            [made("a", state=SliceState.DELETED)],
+            [],
+            id="destroyed: free",
         ),
         pytest.param([], [made("a", state=SliceState.DELETED)], [], id="destroyed and forgotten"),
         pytest.param(
@@ -53,7 +59,7 @@ def drawn(*nodes, colour=False, width=120):
         ),
         pytest.param([], [made("x", state=SliceState.FOREIGN)], [(0, 1, Look.FOREIGN, None)], id="nobody's"),
         pytest.param(
-            [allocation("old", start=0, state=State.DELETING), allocation("new", start=0)],
+            [allocation("old", start=0, state=AllocationState.DELETING), allocation("new", start=0)],
             [made("old", state=SliceState.DELETED)],
             [(0, 1, Look.COMING, "new")],
             id="a slot that was handed on in the same moment",

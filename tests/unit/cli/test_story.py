@@ -4,7 +4,7 @@ import pytest
 from gpu_nodes import allocation, made, node, pod
 from rich.console import Console
 
-from instaslice.api.instaslice import SliceState, State
+from instaslice.api.instaslice import AllocationState, SliceState
 from instaslice.cli.story import CREATING, ENDED, GATED, RELEASED, RUNNING, STATES, UNGATED, WAITS, Story, timetable
 from instaslice.kube.meta import Key
 
@@ -13,8 +13,8 @@ EMPTY = node()
 PROMISED = node([allocation("train")])
 THERE = node([allocation("train")], [made("train")])
 HALF = node([allocation("train"), allocation("train", start=1)], [made("train")])
-GOING = node([allocation("train", state=State.DELETING)], [made("train", state=SliceState.DELETING)])
-GONE = node([allocation("train", state=State.DELETING)], [made("train", state=SliceState.DELETED)])
+GOING = node([allocation("train", state=AllocationState.DELETING)], [made("train", state=SliceState.DELETING)])
+GONE = node([allocation("train", state=AllocationState.DELETING)], [made("train", state=SliceState.DELETED)])
 
 
 def run(**more):

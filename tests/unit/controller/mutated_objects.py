@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
-from instaslice.api.instaslice import INSTASLICES, Instaslice, Spec, Status
+from instaslice.api.instaslice import INSTASLICES, Instaslice, InstasliceSpec, InstasliceStatus
 from instaslice.api.schema import structural
 from instaslice.geometry import models
 from instaslice.kube.core import NODES, PODS, Node, Pod
@@ -391,7 +391,11 @@ def _put(document, path, value):
 
 @cache
 def _schema():
-    return {"type": "object", "properties": {"spec": structural(Spec), "status": structural(Status)}, "required": []}
+    return {
+        "type": "object",
+        "properties": {"spec": structural(InstasliceSpec), "status": structural(InstasliceStatus)},
+        "required": [],
+    }
 
 
 _STRANGE = {

@@ -9,15 +9,15 @@ from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
     Allocation,
-    Gpu,
+    AllocationState,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     PodRef,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
 )
 from instaslice.controller.doctor import World
 from instaslice.geometry import ProfileName, models
@@ -71,7 +71,7 @@ def pod(name, *profiles, on=None, gates=(), phase="Running", age=600, given=None
     return fitting.pod(container, meta=meta, status={"phase": phase, "conditions": conditions}, **spec)
 
 
-def allocation(name, profile, start, *, gpu="GPU-0", state=State.UNGATED, number=0, **more):
+def allocation(name, profile, start, *, gpu="GPU-0", state=AllocationState.UNGATED, number=0, **more):
     """For the pod of that name."""
     return Allocation(
         id=f"uid-{name}-x-{number}",
@@ -108,12 +108,13 @@ def instaslice(*promised, name="gpu-0", slices=None, gpus=("GPU-0", "GPU-1"), ge
     """A node of two A100s whose agent has made everything that is promised, unless `slices` says otherwise."""
     return Instaslice(
         metadata=ObjectMeta(name=name, generation=generation),
-        spec=Spec(allocations=tuple(promised)),
-        status=Status(
+        spec=InstasliceSpec(allocations=tuple(promised)),
+        status=InstasliceStatus(
             observed_generation=observed,
             models=(GEOMETRY,),
             gpus=tuple(
-                Gpu(uuid=each, index=index, model=A100.name, health=Health.HEALTHY) for index, each in enumerate(gpus)
+                GpuStatus(uuid=each, index=index, model=A100.name, health=Health.HEALTHY)
+                for index, each in enumerate(gpus)
             ),
             slices=tuple(map(made, promised) if slices is None else slices),
         ),

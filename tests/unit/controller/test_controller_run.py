@@ -11,7 +11,7 @@ from waiting import passes, settled, until
 from world import World
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES, State
+from instaslice.api.instaslice import INSTASLICES, AllocationState
 from instaslice.controller.autoscaling import PRIORITY_CLASSES
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
@@ -82,7 +82,7 @@ async def test_a_pod_gets_its_slice_is_told_so_and_gives_it_back(plant):
     await plant.passes(20)
     assert plant.condition(uid) == "SliceReady"
     assert [each.reason for each in world.server.all(EVENTS)] == ["SliceReady"]
-    assert [each.state for each in world.spec("a").allocations] == [State.UNGATED]
+    assert [each.state for each in world.spec("a").allocations] == [AllocationState.UNGATED]
     world.end_pod(uid)
     await plant.passes(20)
     assert not world.server.all(PRIORITY_CLASSES), "no hints where nobody wants them"
@@ -112,11 +112,11 @@ async def test_what_nobody_waits_for_is_written_when_nobody_waits(plant):
     uid = world.add_pod("1g.5gb")
     await plant.passes(0)
     assert world.running() == [uid]
-    assert [each.state for each in world.spec("a").allocations] == [State.CREATING]
+    assert [each.state for each in world.spec("a").allocations] == [AllocationState.CREATING]
     await plant.passes(0.5)
-    assert [each.state for each in world.spec("a").allocations] == [State.CREATING]
+    assert [each.state for each in world.spec("a").allocations] == [AllocationState.CREATING]
     await plant.passes(1.5)
-    assert [each.state for each in world.spec("a").allocations] == [State.UNGATED]
+    assert [each.state for each in world.spec("a").allocations] == [AllocationState.UNGATED]
 
 
 async def test_words_wait_while_a_wave_of_pods_goes_through(plant):
@@ -137,9 +137,9 @@ async def test_it_is_looked_at_each_second_whether_anybody_waits(plant):
     await passes(world.clock, 0.9)
     world.add_pod("1g.5gb")  # somebody waits when its second is over
     await passes(world.clock, 0.2)
-    assert [each.state for each in world.spec("a").allocations] == [State.CREATING]
+    assert [each.state for each in world.spec("a").allocations] == [AllocationState.CREATING]
     await plant.passes(1.5)
-    assert [each.state for each in world.spec("a").allocations] == [State.UNGATED]
+    assert [each.state for each in world.spec("a").allocations] == [AllocationState.UNGATED]
 
 
 async def test_it_is_written_in_ten_seconds_though_pods_come_all_the_time(plant):
@@ -153,7 +153,7 @@ async def test_it_is_written_in_ten_seconds_though_pods_come_all_the_time(plant)
     for _ in range(44):  # eleven seconds
         world.add_pod("1g.5gb")
         await passes(world.clock, 0.25)
-        if [each.state for each in world.spec("a").allocations] == [State.UNGATED]:
+        if [each.state for each in world.spec("a").allocations] == [AllocationState.UNGATED]:
             break
         await plant.passes(0)
     else:

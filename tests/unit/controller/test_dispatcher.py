@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from world import World, why
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES, State
+from instaslice.api.instaslice import INSTASLICES, AllocationState
 from instaslice.kube.core import (
     NODES,
     PODS,
@@ -25,7 +25,7 @@ def test_a_pod_gets_its_slice_and_gives_it_back(world):
     uid = world.add_pod("1g.5gb")
     world.settle()
     assert world.running() == [uid]
-    assert [a.state for a in world.spec("a").allocations] == [State.UNGATED]
+    assert [a.state for a in world.spec("a").allocations] == [AllocationState.UNGATED]
     world.end_pod(uid)
     world.settle()
     assert not world.spec("a").allocations
@@ -72,7 +72,7 @@ def test_a_pod_whose_affinity_names_two_nodes_keeps_the_slices_on_the_one_that_i
         world._set(msgspec.structs.replace(world.pods[uid], metadata=meta))
     world.settle()
     assert (world.running(), world.on(uid)) == ([uid], "b")
-    assert [each.state for each in world.spec("b").allocations] == [State.UNGATED]
+    assert [each.state for each in world.spec("b").allocations] == [AllocationState.UNGATED]
 
 
 def names_nodes(*terms):

@@ -7,7 +7,7 @@ import pytest
 from world import World, why
 
 from instaslice.api import instaslice
-from instaslice.api.instaslice import Health, State, Truth
+from instaslice.api.instaslice import AllocationState, Health, Truth
 from instaslice.controller.wants import NOT_SAID
 from instaslice.kube.core import PODS, Condition, Container, Pod, PodSpec, PodStatus, Resources
 from instaslice.kube.meta import ObjectMeta
@@ -255,7 +255,7 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
     )
     world.settle()
     (a,) = world.spec("a").allocations
-    assert (a.pod.uid, a.state, a.start, a.cpu) == (uid, State.UNGATED, made.start, 100)
+    assert (a.pod.uid, a.state, a.start, a.cpu) == (uid, AllocationState.UNGATED, made.start, 100)
     assert a.id != made.id
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_worlds import A100, CAPACITY, NOW, allocation, instaslice, made, node, pod, uuid, world
 
-from instaslice.api.instaslice import Health, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import AllocationState, Health, PreparedSlice, SliceState
 from instaslice.api.names import GATE
 from instaslice.controller.doctor import Doctor, Invariant, examination, examine, settled
 from instaslice.geometry import States
@@ -44,7 +44,7 @@ BROKEN = [
     pytest.param(
         world(
             [WAITING],
-            [instaslice(changed(GI_ONE, state=State.CREATING), slices=[FOREIGN])],
+            [instaslice(changed(GI_ONE, state=AllocationState.CREATING), slices=[FOREIGN])],
         ),
         Invariant.NO_OVERLAP,
         PASSING,
@@ -78,7 +78,7 @@ BROKEN = [
     ),
     pytest.param(with_a(slices=[]), Invariant.SLICE_EXISTS, CERTAIN, id="a pod runs and there is no slice"),
     pytest.param(
-        with_a(promised=changed(GI_ONE, state=State.CREATING), slices=[]),
+        with_a(promised=changed(GI_ONE, state=AllocationState.CREATING), slices=[]),
         Invariant.SLICE_EXISTS,
         CERTAIN,
         id="past the gate before the slice is there",
@@ -146,7 +146,7 @@ BROKEN = [
         id="two asked for, one held",
     ),
     pytest.param(
-        with_a(promised=changed(GI_ONE, state=State.DELETING)),
+        with_a(promised=changed(GI_ONE, state=AllocationState.DELETING)),
         Invariant.POD_HAS_SLICES,
         CERTAIN,
         id="a slice is taken away while its pod runs",
@@ -210,9 +210,9 @@ BROKEN = [
         world(
             [pod("a", "1g.5gb", "1g.5gb", gates=[GATE], condition="False")],
             [
-                instaslice(changed(GI_ONE, state=State.CREATED)),
+                instaslice(changed(GI_ONE, state=AllocationState.CREATED)),
                 instaslice(
-                    allocation("a", "1g.5gb", 1, gpu="GPU-2", number=1, state=State.CREATED),
+                    allocation("a", "1g.5gb", 1, gpu="GPU-2", number=1, state=AllocationState.CREATED),
                     name="gpu-1",
                     gpus=["GPU-2", "GPU-3"],
                 ),
@@ -251,7 +251,7 @@ BROKEN = [
         world([], [instaslice(name="gone")]), Invariant.HARDWARE_THERE, PASSING, id="the node of the object is gone"
     ),
     pytest.param(
-        world([], [instaslice(changed(GI_ONE, state=State.DELETING), gpus=["GPU-1", "GPU-2"])]),
+        world([], [instaslice(changed(GI_ONE, state=AllocationState.DELETING), gpus=["GPU-1", "GPU-2"])]),
         Invariant.HARDWARE_THERE,
         PASSING,
         id="an allocation on a GPU that was pulled",
@@ -265,10 +265,10 @@ def test_what_is_wrong_is_found_and_nothing_else(broken, invariant, passing):
     assert {(each.invariant, each.passing) for each in found} == ({(invariant, passing)} if invariant else set())
 
 
-@pytest.mark.parametrize("state", [State.CREATING, State.DELETING])
+@pytest.mark.parametrize("state", [AllocationState.CREATING, AllocationState.DELETING])
 def test_a_slice_that_does_not_move_on_is_found_by_looking_twice(state):
     promised = changed(GI_ONE, state=state)
-    waiting = [WAITING] if state is State.CREATING else []
+    waiting = [WAITING] if state is AllocationState.CREATING else []
     here = world(waiting, [instaslice(promised, slices=[])])
     doctor = Doctor(patience=60)
     assert doctor.examine(here) == []
@@ -279,7 +279,7 @@ def test_a_slice_that_does_not_move_on_is_found_by_looking_twice(state):
 
 
 def test_a_slice_in_use_may_stay_as_long_as_it_says_so():
-    promised = changed(GI_ONE, state=State.DELETING)
+    promised = changed(GI_ONE, state=AllocationState.DELETING)
     held = made(promised, SliceState.DELETING, reason="in use by process 17")
     doctor = Doctor(patience=60)
     assert doctor.examine(world([], [instaslice(promised, slices=[held])])) == []
@@ -305,7 +305,7 @@ LEGAL = [
     pytest.param(
         with_a(
             pod=WAITING,
-            promised=changed(GI_ONE, state=State.CREATING),
+            promised=changed(GI_ONE, state=AllocationState.CREATING),
             slices=[],
         ),
         id="a slice about to be made",
@@ -359,7 +359,7 @@ LEGAL = [
             [
                 instaslice(
                     GI_ONE,
-                    allocation("old", "1g.5gb", 0, state=State.DELETING),
+                    allocation("old", "1g.5gb", 0, state=AllocationState.DELETING),
                     slices=[made(GI_ONE), made(allocation("old", "1g.5gb", 0), SliceState.DELETED)],
                 )
             ],
@@ -389,17 +389,21 @@ def legal_worlds(draw):
             runs = pod(name, placement.profile, on="gpu-0", given=[uuid(each)])
             match stage:
                 case "creating":
-                    each, here, report = changed(each, state=State.CREATING), waits, None
+                    each, here, report = changed(each, state=AllocationState.CREATING), waits, None
                 case "created":
-                    each, here, report = changed(each, state=State.CREATING), waits, made(each)
+                    each, here, report = changed(each, state=AllocationState.CREATING), waits, made(each)
                 case "lazy":
-                    each, here, report = changed(each, state=State.CREATED), runs, made(each)
+                    each, here, report = changed(each, state=AllocationState.CREATED), runs, made(each)
                 case "running":
                     here, report = runs, made(each)
                 case "deleting":
-                    each, here, report = changed(each, state=State.DELETING), None, made(each)
+                    each, here, report = changed(each, state=AllocationState.DELETING), None, made(each)
                 case _:
-                    each, here, report = changed(each, state=State.DELETING), None, made(each, SliceState.DELETED)
+                    each, here, report = (
+                        changed(each, state=AllocationState.DELETING),
+                        None,
+                        made(each, SliceState.DELETED),
+                    )
             promised.append(each)
             pods += [here] if here else []
             reports += [report] if report else []
@@ -420,7 +424,7 @@ def test_a_finding_says_what_where_and_what_to_do():
 
 
 async def test_one_look_calls_nothing_stuck(monkeypatch):
-    promised = allocation("w", "1g.5gb", 3, state=State.CREATING)
+    promised = allocation("w", "1g.5gb", 3, state=AllocationState.CREATING)
     here = world([pod("w", "1g.5gb", gates=[GATE], age=1)], [instaslice(promised, slices=[])])
 
     async def look(*_):
@@ -446,7 +450,7 @@ class Looks:
 
 
 ORDER = world([A], [instaslice(GI_ONE)])
-LEAVING = world([], [instaslice(changed(GI_ONE, state=State.DELETING))])
+LEAVING = world([], [instaslice(changed(GI_ONE, state=AllocationState.DELETING))])
 DRIFTING = world([], [instaslice(GI_ONE)])
 OTHER_DRIFT = world([], [instaslice(BESIDE)])
 WRONG = world([A])

@@ -7,7 +7,7 @@ import pytest
 from fitting import made as made_by
 from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid, world
 
-from instaslice.api.instaslice import Health, SliceState, State
+from instaslice.api.instaslice import AllocationState, Health, SliceState
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Stage, explain
 from instaslice.kube.core import Pod, Volume
@@ -186,7 +186,7 @@ def test_nodes_with_the_same_reason_stand_together():
 
 
 MINE = allocation("w", "1g.5gb", 3)
-CREATING = msgspec.structs.replace(MINE, state=State.CREATING)
+CREATING = msgspec.structs.replace(MINE, state=AllocationState.CREATING)
 
 STAGES = [
     pytest.param(world([waiting("w", "1g.5gb"), *map(running, FULL)], [instaslice(*FULL)]), Stage.WAITING, id="waits"),

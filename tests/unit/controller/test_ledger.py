@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from small_worlds import allocation, instaslice, made, uuid
 
-from instaslice.api.instaslice import Health, PodRef, SliceState, State
+from instaslice.api.instaslice import AllocationState, Health, PodRef, SliceState
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.wants import Wanted
 from instaslice.placement import Demand, Plan, policies
@@ -150,11 +150,11 @@ def test_what_was_promised_on_a_gpu_that_another_node_has_now_stays_promised_unt
     found = ledger(instaslice(ONE, BIG, name="mine"), instaslice(name="thief"), alive=ready.__contains__)
     ready.symmetric_difference_update({"mine", "thief"})
     found.reconsider()
-    assert [each.state for each in found.books["mine"].spec().allocations] == [State.UNGATED] * 2
+    assert [each.state for each in found.books["mine"].spec().allocations] == [AllocationState.UNGATED] * 2
     assert taken(found) == booked(found) == {"GPU-0": [], "GPU-1": []}
     assert set(found.promises) == {"uid-one", "uid-big"}
     found.take_back("uid-one", "its pod has ended")
-    ended = msgspec.structs.replace(ONE, state=State.DELETING)
+    ended = msgspec.structs.replace(ONE, state=AllocationState.DELETING)
     found.report(instaslice(ONE, BIG, name="mine", slices=[made(ended, SliceState.DELETED), made(BIG)]), 1.0)
     assert [each.id for each in found.books["mine"].spec().allocations] == [BIG.id]
     found.forget("thief")

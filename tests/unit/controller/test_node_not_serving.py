@@ -8,7 +8,7 @@ from small_worlds import allocation, instaslice, pod
 from small_worlds import world as objects
 from world import World, why
 
-from instaslice.api.instaslice import READY, Condition, SliceState, State, Truth
+from instaslice.api.instaslice import READY, AllocationState, Condition, SliceState, Truth
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Stage, explain
 from instaslice.controller.wants import gated
@@ -120,7 +120,7 @@ def test_pods_that_run_there_are_left_alone(world):
 
 
 def test_explain_says_that_the_slices_are_ready_and_what_the_pod_waits_for():
-    mine = msgspec.structs.replace(allocation("w", "1g.5gb", 3), state=State.CREATED)
+    mine = msgspec.structs.replace(allocation("w", "1g.5gb", 3), state=AllocationState.CREATED)
     waits = pod("w", "1g.5gb", gates=[GATE])
     meta = msgspec.structs.replace(waits.metadata, annotations={REQUESTED: "{}"})
     here = objects([msgspec.structs.replace(waits, metadata=meta)], [says(instaslice(mine), Truth.FALSE)])

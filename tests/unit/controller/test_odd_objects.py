@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from mutated_objects import clusters, histories
 from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid, world
 
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
 from instaslice.controller.doctor import Event, Invariant, Replay, World, examine, look
 from instaslice.controller.doctor.asked import asked, asks
@@ -135,7 +135,7 @@ def listed(thing, **fields):
 
 
 ELSEWHERE = instaslice(name="gpu-1", gpus=["GPU-8", "GPU-9"])
-LEFT = allocation("left", "1g.5gb", 0, gpu="GPU-8", state=State.DELETING)
+LEFT = allocation("left", "1g.5gb", 0, gpu="GPU-8", state=AllocationState.DELETING)
 UNNAMED = msgspec.structs.replace(GEOMETRY.profiles[0], name="1g.5gb-xyz")
 
 UNREADABLE = [

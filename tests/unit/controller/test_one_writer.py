@@ -8,15 +8,15 @@ from small_worlds import A100, GEOMETRY
 
 from instaslice.api.instaslice import (
     INSTASLICES,
-    Gpu,
+    AllocationState,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     PodRef,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
 )
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
@@ -34,8 +34,8 @@ class Desk:
 
     def __init__(self):
         self.server, self.clock = MemoryServer(), FakeClock()
-        gpu = Gpu(uuid="GPU-0", index=0, model=A100.name, health=Health.HEALTHY)
-        self.status = Status(observed_generation=1, models=(GEOMETRY,), gpus=(gpu,))
+        gpu = GpuStatus(uuid="GPU-0", index=0, model=A100.name, health=Health.HEALTHY)
+        self.status = InstasliceStatus(observed_generation=1, models=(GEOMETRY,), gpus=(gpu,))
         self.made = Instaslice(metadata=ObjectMeta(name="a"), status=self.status)
         self.begin()
         self.server.on_change(INSTASLICES, lambda old, new: self.specs.seen(old, new))
@@ -68,7 +68,7 @@ class Desk:
         (there,) = self.server.all(INSTASLICES)
         entry = {"id": "x", "container": "c", "profile": "1g.5gb", "gpu": "GPU-0", "start": 6, "size": 1}
         entry |= {"pod": {"namespace": "n", "name": "another's", "uid": "u"}, "state": "creating"}
-        other = msgspec.convert({"allocations": [entry]}, Spec)
+        other = msgspec.convert({"allocations": [entry]}, InstasliceSpec)
         self.server.put(INSTASLICES, msgspec.structs.replace(there, spec=spec or other))
 
     def another_makes_it_anew(self):
@@ -241,7 +241,9 @@ async def test_an_object_that_was_made_anew_and_that_we_were_not_told_of_is_left
 
 
 def thing(generation, uid="1", **status):
-    return Instaslice(metadata=ObjectMeta(name="a", uid=uid, generation=generation), status=Status(3, **status))
+    return Instaslice(
+        metadata=ObjectMeta(name="a", uid=uid, generation=generation), status=InstasliceStatus(3, **status)
+    )
 
 
 @pytest.mark.parametrize(
@@ -273,10 +275,10 @@ async def test_states_that_only_people_read_are_written_too(desk):
     await desk.write()
     (promised,) = desk.ledger.books["a"].spec().allocations
     made = PreparedSlice(promised.id, "GPU-0", "1g.5gb", promised.start, 1, SliceState.CREATED, mig_uuid="MIG-1")
-    desk.ledger.report(msgspec.structs.replace(desk.there, status=Status(1, **reported(desk, made))), 1.0)
+    desk.ledger.report(msgspec.structs.replace(desk.there, status=InstasliceStatus(1, **reported(desk, made))), 1.0)
     await desk.write()
     (there,) = desk.server.all(INSTASLICES)
-    assert [each.state for each in there.spec.allocations] == [State.CREATED]
+    assert [each.state for each in there.spec.allocations] == [AllocationState.CREATED]
 
 
 def reported(desk, *slices):

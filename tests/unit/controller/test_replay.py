@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from small_worlds import allocation, instaslice, made, pod, uuid, world
 
-from instaslice.api.instaslice import SliceState, State
+from instaslice.api.instaslice import AllocationState, SliceState
 from instaslice.api.names import GATE
 from instaslice.controller.doctor import Event, Invariant, Replay
 
@@ -26,7 +26,7 @@ def ends(promised):
 
 
 def leaving(promised):
-    return msgspec.structs.replace(promised, state=State.DELETING)
+    return msgspec.structs.replace(promised, state=AllocationState.DELETING)
 
 
 GONE = object()

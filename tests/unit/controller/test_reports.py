@@ -5,7 +5,16 @@ import pytest
 from world import World, why
 
 from instaslice.api.geometries import ModelGeometry
-from instaslice.api.instaslice import Allocation, Gpu, Health, PodRef, PreparedSlice, SliceState, Spec, State
+from instaslice.api.instaslice import (
+    Allocation,
+    AllocationState,
+    GpuStatus,
+    Health,
+    InstasliceSpec,
+    PodRef,
+    PreparedSlice,
+    SliceState,
+)
 from instaslice.geometry import models
 
 H100 = models.named("H100-80GB-SXM5")
@@ -84,7 +93,7 @@ def test_one_on_a_gpu_that_is_not_listed_is_nobodys_trouble(world):
 
 def test_a_gpu_of_a_model_that_is_not_listed_is_left_out_and_others_are_not(world):
     gpus = world.instaslices["a"].status.gpus
-    world.report("a", gpus=(Gpu(uuid="a/1", index=1, model="Unheard-of", health=Health.HEALTHY), *gpus))
+    world.report("a", gpus=(GpuStatus(uuid="a/1", index=1, model="Unheard-of", health=Health.HEALTHY), *gpus))
     uids = [world.add_pod("7g.40gb") for _ in range(2)]
     world.controller.dispatcher.decide()
     assert [world.on(uid) for uid in uids] == ["a", None]
@@ -119,7 +128,7 @@ def test_a_slice_that_failed_without_a_reason_has_failed_too(world):
     failed = PreparedSlice(promised.id, "a/0", "1g.5gb", promised.start, 1, SliceState.FAILED)
     world.report("a", slices=(failed,))
     (slot,) = [each for each in world.dispatcher.ledger.books["a"].slots.values() if each.refused]
-    assert slot.allocation.state is State.DELETING
+    assert slot.allocation.state is AllocationState.DELETING
     assert slot.refused == slot.allocation.reason == "the agent gave no reason"
     world.settle()
     assert world.running() == [uid]
@@ -129,7 +138,7 @@ def test_a_slice_that_failed_without_a_reason_has_failed_too(world):
 # Specs of another hand, found at the start --------------------------------------------------------------------------
 
 
-def promised(number, profile="7g.40gb", start=0, size=8, gpu="a/0", state=State.CREATING, **more):
+def promised(number, profile="7g.40gb", start=0, size=8, gpu="a/0", state=AllocationState.CREATING, **more):
     ref = PodRef(namespace="team", name=f"pod-{number}", uid=f"uid-{number}")
     return Allocation(
         id=f"uid-{number}-x-0",
@@ -148,7 +157,7 @@ def found(world, *allocations):
     """A controller begins and finds this spec."""
     with world.unattended():
         thing = world.instaslices["a"]
-        world.change_instaslice(msgspec.structs.replace(thing, spec=Spec(allocations=allocations)))
+        world.change_instaslice(msgspec.structs.replace(thing, spec=InstasliceSpec(allocations=allocations)))
 
 
 @pytest.mark.parametrize(
@@ -170,13 +179,13 @@ def test_an_allocation_that_cannot_be_is_dropped_and_its_neighbour_is_not(world,
     assert world.on(uid) == "a"
 
 
-@pytest.mark.parametrize("state", [State.DELETING, State.DELETED, State.FAILED])
+@pytest.mark.parametrize("state", [AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED])
 def test_what_was_being_deleted_is_deleted(world, state):
     world.add_pod("1g.5gb")
     found(world, promised(1, state=state, reason="the pod is gone"))
     assert world.on("uid-1") is None
     (there,) = world.dispatcher.ledger.books["a"].spec().allocations
-    assert (there.state, there.reason) == (State.DELETING, "the pod is gone")
+    assert (there.state, there.reason) == (AllocationState.DELETING, "the pod is gone")
     world.settle()
     assert world.running() == ["uid-1"]
     assert [each.profile for each in world.spec("a").allocations] == ["1g.5gb"]

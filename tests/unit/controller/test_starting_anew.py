@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from world import World
 
-from instaslice.api.instaslice import Spec, State
+from instaslice.api.instaslice import AllocationState, InstasliceSpec
 
 
 @pytest.fixture
@@ -92,11 +92,11 @@ def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(elsew
     world.add_node("a")
     (runs,) = world.spec("b").allocations
     name = "a" if elsewhere else "b"
-    late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=4, state=State.CREATING)
+    late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=4, state=AllocationState.CREATING)
     with world.unattended():
         # First in its object, which is read first.
         thing = world.instaslices[name]
-        spec = Spec(allocations=(late, *thing.spec.allocations))
+        spec = InstasliceSpec(allocations=(late, *thing.spec.allocations))
         world.change_instaslice(msgspec.structs.replace(thing, spec=spec))
     world.settle()
     assert world.on(uid) == "b"

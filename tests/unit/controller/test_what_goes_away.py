@@ -7,7 +7,7 @@ import pytest
 from world import World, why
 
 from instaslice.api import instaslice
-from instaslice.api.instaslice import Health, SliceState, State, Truth
+from instaslice.api.instaslice import AllocationState, Health, SliceState, Truth
 from instaslice.kube.core import Condition, Container, PodStatus, Resources
 
 
@@ -44,7 +44,7 @@ def lost(world, uid, reason="the slice is gone"):
 
 
 def reasons(world, name="a"):
-    return {a.reason for a in world.spec(name).allocations if a.state is State.DELETING}
+    return {a.reason for a in world.spec(name).allocations if a.state is AllocationState.DELETING}
 
 
 # Pods ----------------------------------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def test_a_running_pod_that_is_deleted_holds_its_slices_until_it_has_ended(world
     world.settle()
     world.mark_pod(uid)
     world.settle()
-    assert [a.state for a in world.spec("a").allocations] == [State.UNGATED]
+    assert [a.state for a in world.spec("a").allocations] == [AllocationState.UNGATED]
     world.delete_pod(uid)
     world.settle()
     assert not world.spec("a").allocations
@@ -123,7 +123,7 @@ def test_a_pod_that_is_let_go_is_told_of_its_slices_once(world):
 def test_an_ungated_pod_stands_in_the_object_as_ungated(world):
     world.add_pod("1g.5gb")
     world.settle(but="bind")
-    assert [a.state for a in world.spec("a").allocations] == [State.UNGATED]
+    assert [a.state for a in world.spec("a").allocations] == [AllocationState.UNGATED]
 
 
 # Nodes ---------------------------------------------------------------------------------------------------------------

@@ -20,14 +20,14 @@ from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
     INSTASLICES,
-    Gpu,
+    AllocationState,
+    GpuStatus,
     Health,
     Instaslice,
+    InstasliceSpec,
+    InstasliceStatus,
     PreparedSlice,
     SliceState,
-    Spec,
-    State,
-    Status,
 )
 from instaslice.controller import admission, patches
 from instaslice.controller.controller import Controller, Settings
@@ -212,8 +212,10 @@ class World:
         ready = [Condition(type="Ready", status="True")]
         meta = ObjectMeta(name=name, uid=f"node-{name}-{next(self.numbers)}", labels={"kubernetes.io/hostname": name})
         self.change_node(Node(metadata=meta, status=NodeStatus(allocatable=amounts, conditions=ready)))
-        listed = tuple(Gpu(uuid=f"{name}/{i}", index=i, model=model.name, health=Health.HEALTHY) for i in range(gpus))
-        status = Status(observed_generation=1, boot_id="one", models=(ModelGeometry.of(model),), gpus=listed)
+        listed = tuple(
+            GpuStatus(uuid=f"{name}/{i}", index=i, model=model.name, health=Health.HEALTHY) for i in range(gpus)
+        )
+        status = InstasliceStatus(observed_generation=1, boot_id="one", models=(ModelGeometry.of(model),), gpus=listed)
         self.change_instaslice(Instaslice(metadata=ObjectMeta(name=name), status=status))
 
     def change_node(self, node):
@@ -404,9 +406,9 @@ class World:
         thing = self.instaslices[name]
         done = {made.id: made for made in thing.status.slices}
         for a in thing.spec.allocations:
-            if a.state is State.DELETING and (a.id not in done or done[a.id].state is not SliceState.DELETED):
+            if a.state is AllocationState.DELETING and (a.id not in done or done[a.id].state is not SliceState.DELETED):
                 return "destroy", a
-            if a.state is State.CREATING and a.id not in done:
+            if a.state is AllocationState.CREATING and a.id not in done:
                 return "make", a
         wanted = {a.id for a in thing.spec.allocations}
         gone = [made.id for made in done.values() if made.state is SliceState.DELETED and made.id not in wanted]
@@ -497,7 +499,7 @@ class World:
     def running(self):
         return [uid for uid, pod in self.pods.items() if pod.status.phase == "Running"]
 
-    def spec(self, name) -> Spec:
+    def spec(self, name) -> InstasliceSpec:
         return self.instaslices[name].spec
 
 

@@ -7,7 +7,7 @@ object.
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 
-from instaslice.api.instaslice import State
+from instaslice.api.instaslice import AllocationState
 from instaslice.controller.doctor import machines, pods, slots
 from instaslice.controller.doctor.findings import Finding, Invariant
 from instaslice.controller.doctor.readable import readable
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
     machines.hardware_there,
 )
 
-Motion = tuple[str, str, State]
+Motion = tuple[str, str, AllocationState]
 """Node, allocation id, state: something that is under way."""
 
 
@@ -54,8 +54,8 @@ def under_way(world: World) -> dict[Motion, Held]:
     found: dict[Motion, Held] = {}
     for held in world.held:
         a = held.allocation
-        explained = a.state is State.DELETING and held.made is not None and held.made.reason
-        if a.state in (State.CREATING, State.DELETING) and not explained:
+        explained = a.state is AllocationState.DELETING and held.made is not None and held.made.reason
+        if a.state in (AllocationState.CREATING, AllocationState.DELETING) and not explained:
             found[held.node, a.id, a.state] = held
     return found
 

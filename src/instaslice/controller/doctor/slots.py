@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from instaslice.api.instaslice import Instaslice, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import AllocationState, Instaslice, PreparedSlice, SliceState
 from instaslice.api.summary import holds_slot
 from instaslice.controller.doctor.findings import Finding, Invariant
 from instaslice.controller.doctor.readable import geometries
 from instaslice.controller.doctor.world import Held, World, held_on
 from instaslice.geometry import Placement, States
 
-RUNNING = (State.CREATED, State.UNGATED)
+RUNNING = (AllocationState.CREATED, AllocationState.UNGATED)
 
 
 def no_overlap(world: World) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, PreparedSlice, SliceState, State
+from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, Instaslice, PreparedSlice, SliceState
 from instaslice.controller.doctor.asked import asks
 from instaslice.controller.scheduling.storage import KINDS, Stored
 from instaslice.controller.wants import gated
@@ -35,7 +35,7 @@ class Held(NamedTuple):
 
     @property
     def leaving(self) -> bool:
-        return self.allocation.state in (State.DELETING, State.DELETED)
+        return self.allocation.state in (AllocationState.DELETING, AllocationState.DELETED)
 
     @property
     def gone(self) -> bool:
