@@ -7,7 +7,7 @@ import grpc.aio
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet import services
-from instaslice.agent.places import Places
+from instaslice.agent.kubelet.paths import NodePaths
 
 RESOURCE = "gpu.das.com/mig-1g.5gb"
 
@@ -16,7 +16,7 @@ class Kubelet:
     """Registers plugins, and says of each seat which pod has it."""
 
     def __init__(self, root):
-        self.places = Places(root / "kubelet", root / "cdi", root / "state")
+        self.places = NodePaths(root / "kubelet", root / "cdi", root / "state")
         self.registered = {}
         self.held = {}
         self.asked, self.answers = asyncio.Event(), asyncio.Event()

@@ -19,11 +19,11 @@ _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
 MISSING = "it is not on the GPU any more"
 TWICE = "its place on the GPU is promised to another allocation too"
 
-Past = Mapping[str, PreparedSlice]
+LastReports = Mapping[str, PreparedSlice]
 """What we reported last of this GPU, by id."""
 
 
-class Place(NamedTuple):
+class Slot(NamedTuple):
     """Where a slice is on its GPU: what a promise and a slice are matched by."""
 
     profile: str
@@ -48,13 +48,13 @@ Step = Create | Destroy
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as it is now. `ill` is why nothing can be made on it; empty when it is well."""
+class GpuState:
+    """A GPU as it is now. `unhealthy` is why nothing can be made on it; empty when it is well."""
 
     uuid: GpuUuid
     found: tuple[Slice, ...]
-    ill: str = ""
-    troubles: Mapping[Place, str] = field(default_factory=dict)
+    unhealthy: str = ""
+    troubles: Mapping[Slot, str] = field(default_factory=dict)
     """Why a destroy at that place did not succeed yet."""
     lost: str = MISSING
     """Why a slice that was there may be missing."""
@@ -71,18 +71,18 @@ class Decision:
     steps: tuple[Step, ...]
     reports: tuple[PreparedSlice, ...]
     orphans: tuple[Slice, ...] = ()
-    ours: frozenset[Place] = frozenset()
+    ours: frozenset[Slot] = frozenset()
 
 
-def place_of(thing: Allocation | PreparedSlice | Slice) -> Place:
+def slot_of(thing: Allocation | PreparedSlice | Slice) -> Slot:
     if isinstance(thing, Slice):
-        return Place(thing.placement.profile, thing.placement.start)
-    return Place(thing.profile, thing.start)
+        return Slot(thing.placement.profile, thing.placement.start)
+    return Slot(thing.profile, thing.start)
 
 
-def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
+def decide(allocations: Sequence[Allocation], gpu: GpuState, past: LastReports) -> Decision:
     """Of a GPU that can be read. Deciding again on its own reports, with nothing changed, says the same."""
-    at = {place_of(each): each for each in gpu.found}
+    at = {slot_of(each): each for each in gpu.found}
     ends = [each for each in allocations if not each.wanted]
     wants = [each for each in allocations if each.wanted]
     reports: list[PreparedSlice] = []
@@ -91,47 +91,47 @@ def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
     # A place is taken out of `at` by whoever owns the slice in it.
     going: list[Slice] = []
     for each in ends:
-        held = None if _over(each, wants, past) else at.pop(place_of(each), None)
+        held = None if _over(each, wants, past) else at.pop(slot_of(each), None)
         if held is None:
             reports.append(reported(each, SliceState.DELETED))
             continue
         going.append(held)
         destroys.append(Destroy(held))
-        reports.append(reported(each, SliceState.DELETING, held, gpu.troubles.get(place_of(each), "")))
-    failed: set[Place] = set()
-    owned: set[Place] = set()
+        reports.append(reported(each, SliceState.DELETING, held, gpu.troubles.get(slot_of(each), "")))
+    failed: set[Slot] = set()
+    owned: set[Slot] = set()
     for each in wants:
         before = past.get(each.id)
-        held = at.get(place_of(each))
+        held = at.get(slot_of(each))
         if before is not None and before.state is SliceState.FAILED:
             # It stays failed until the controller takes it back, which may have promised the pod another by now.
             reports.append(reported(each, SliceState.FAILED, reason=before.reason))
-            failed.add(place_of(each))
+            failed.add(slot_of(each))
             continue
-        if place_of(each) in owned:
+        if slot_of(each) in owned:
             # No controller writes that, but an administrator may. Tried, it would find its slot taken for ever.
             reports.append(reported(each, SliceState.FAILED, reason=TWICE))
             continue
-        owned.add(place_of(each))
+        owned.add(slot_of(each))
         if held is not None and held.whole:
-            reports.append(reported(each, SliceState.CREATED, at.pop(place_of(each))))
+            reports.append(reported(each, SliceState.CREATED, at.pop(slot_of(each))))
         elif held is not None or any(_overlap(other.placement, each) for other in going):
             # Half made by an agent that was killed; or not gone yet, though the slot was given away.
             if held is not None:
-                del at[place_of(each)]
+                del at[slot_of(each)]
                 destroys.append(Destroy(held))
-            reports.append(reported(each, SliceState.CREATING, held, gpu.troubles.get(place_of(each), "")))
+            reports.append(reported(each, SliceState.CREATING, held, gpu.troubles.get(slot_of(each), "")))
         elif each.state is AllocationState.UNGATED:
             # Its pod has run: a new, empty slice in its place would hide that from it.
             reports.append(reported(each, SliceState.FAILED, reason=f"slice lost: {gpu.lost}"))
-        elif gpu.ill:
-            reports.append(reported(each, SliceState.FAILED, reason=gpu.ill))
+        elif gpu.unhealthy:
+            reports.append(reported(each, SliceState.FAILED, reason=gpu.unhealthy))
         else:
             creates.append(Create(each))
             reports.append(reported(each, SliceState.CREATING))
     orphans: list[Slice] = []
     promised = {each.id for each in allocations}
-    left = {place_of(each) for each in past.values() if each.state not in _NOT_OURS and each.id not in promised}
+    left = {slot_of(each) for each in past.values() if each.state not in _NOT_OURS and each.id not in promised}
     for place, held in at.items():
         if place in failed:
             # What a failed create left behind, perhaps long after it was given up.
@@ -142,7 +142,7 @@ def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
     return Decision((*destroys, *creates), tuple(reports), tuple(orphans), frozenset(left & at.keys()))
 
 
-def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple[PreparedSlice, ...]:
+def unreadable(allocations: Sequence[Allocation], past: LastReports, unhealthy: str) -> tuple[PreparedSlice, ...]:
     """What to report of a GPU that does not tell what is on it: what was known, and that nothing new can be made."""
     reports = [each for each in past.values() if each.state is SliceState.FOREIGN]
     for each in allocations:
@@ -150,15 +150,15 @@ def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple
         if not each.wanted:
             gone = before is not None and before.state is SliceState.DELETED
             state = SliceState.DELETED if gone else SliceState.DELETING
-            reports.append(reported(each, state, reason="" if gone else ill))
+            reports.append(reported(each, state, reason="" if gone else unhealthy))
         elif before is not None and before.state in (SliceState.CREATED, SliceState.FAILED):
             reports.append(before)
         elif each.state is not AllocationState.UNGATED:
-            reports.append(reported(each, SliceState.FAILED, reason=ill))
+            reports.append(reported(each, SliceState.FAILED, reason=unhealthy))
     return tuple(reports)
 
 
-def _over(ended: Allocation, wants: Sequence[Allocation], past: Past) -> bool:
+def _over(ended: Allocation, wants: Sequence[Allocation], past: LastReports) -> bool:
     """Whether its slice is gone for certain: we said so, and what is in its place is another's by now."""
     before = past.get(ended.id)
     if before is not None and before.state is not SliceState.FAILED:

@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from instaslice.agent import faults
-from instaslice.agent.machines import Say
+from instaslice.agent import fault_annotation
+from instaslice.agent.gpu_source import Warn
 from instaslice.api import names
 from instaslice.drivers import Driver
 from instaslice.drivers.emulated import EmulatedDriver
@@ -26,14 +26,14 @@ MOST_NAME = 180
 _BOOTS = uuid.UUID("0d6a2f0e-6c0b-5a57-8f3e-3a1d5f7c9b21")
 
 
-class Shape(NamedTuple):
+class EmulatedGpus(NamedTuple):
     """Which GPUs a node has. A node of another shape is another machine."""
 
     model: str
     gpus: int
 
     @classmethod
-    def of(cls, node: Node) -> "Shape":
+    def of(cls, node: Node) -> "EmulatedGpus":
         """Raises BadInput where the labels do not say it."""
         labels, name = node.metadata.labels, node.metadata.name
         count = labels.get(names.GPU_COUNT, "1")
@@ -48,17 +48,17 @@ class Emulation:
 
     folder: Path | None = None
     latencies: Latencies = INSTANT
-    fixed: Shape | None = None
+    fixed: EmulatedGpus | None = None
     """What every node has, whatever its labels say."""
 
-    def shape(self, node: Node) -> Shape:
+    def shape(self, node: Node) -> EmulatedGpus:
         """Raises BadInput where the labels do not say it."""
-        return self.fixed or Shape.of(node)
+        return self.fixed or EmulatedGpus.of(node)
 
-    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, "RemoteControl"]:
+    def machine(self, node: Node, say: Warn, changed: Callable[[], None]) -> tuple[Driver, "AnnotationControl"]:
         """Raises what `driver` raises. What ails them changes with the node's annotations, which wake us anyway."""
         driver = self.driver(node)
-        return driver, RemoteControl(driver, partial(say, "BadFault", "Emulate"))
+        return driver, AnnotationControl(driver, partial(say, "BadFault", "Emulate"))
 
     def driver(self, node: Node) -> EmulatedDriver:
         """Raises BadInput, UnknownModel, Unsupported, or DriverError where the file is not ours."""
@@ -81,7 +81,7 @@ class Emulation:
         return self.folder / f"{node.metadata.name[:MOST_NAME]}.{node.metadata.uid}.gpus" if self.folder else None
 
 
-class RemoteControl:
+class AnnotationControl:
     """Does to the GPUs of one node what its annotations say. Level-based: asked twice, it does it once."""
 
     def __init__(self, driver: EmulatedDriver, say: Callable[[str], None]) -> None:
@@ -99,9 +99,9 @@ class RemoteControl:
         self._faults = text
         gpus = [gpu.uuid for gpu in self._driver.discover()]
         try:
-            faults.inflict(faults.parse(text), self._driver.faults, gpus)
+            fault_annotation.apply(fault_annotation.parse(text), self._driver.faults, gpus)
         except BadInput as error:
-            self._driver.faults.become()
+            self._driver.faults.replace()
             self._say(f"annotation {names.FAULT}: {error}")
 
     def _boot(self, node: Node, asked: str) -> None:

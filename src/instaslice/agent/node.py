@@ -5,7 +5,7 @@ from datetime import datetime
 import msgspec
 
 from instaslice.agent.decision import reported
-from instaslice.agent.worker import GpuWorker, Surroundings
+from instaslice.agent.gpu_worker import GpuWorker, WorkerContext
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
@@ -22,7 +22,7 @@ from instaslice.api.instaslice import (
     Truth,
 )
 from instaslice.api.summary import summary
-from instaslice.drivers import Ailment, GpuUuid, Ill
+from instaslice.drivers import GpuUuid, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
 from instaslice.geometry import Model
 from instaslice.kube import quantities
@@ -35,13 +35,13 @@ GPUS_READY = "GpusReady"
 class NodeAgent:
     """Takes in what is promised, has it made, and says what is. Nothing here waits; `changed` tells of progress."""
 
-    def __init__(self, around: Surroundings, before: InstasliceStatus) -> None:
+    def __init__(self, context: WorkerContext, before: InstasliceStatus) -> None:
         """`before` is what was reported last: all that is known of an earlier process."""
-        self._around = around
-        self._boot = around.driver.boot_id()
+        self._context = context
+        self._boot = context.driver.boot_id()
         self._conditions = before.conditions
         # Not all may answer by now, and what is on those must not be taken for gone.
-        self._remembered = _gpus(before) if around.driver.silent() else ()
+        self._remembered = _gpus(before) if context.driver.unresponsive() else ()
         self._spec: tuple[str, int] | None = None
         self._workers: dict[str, GpuWorker] = {}
         self._geometries: tuple[ModelGeometry, ...] = ()
@@ -69,17 +69,17 @@ class NodeAgent:
 
     def _muster(self, lost: str = "") -> None:
         """A worker for each GPU: those that answer, and those that we knew and that do not answer now."""
-        driver = self._around.driver
+        driver = self._context.driver
         there = {gpu.uuid: gpu for gpu in driver.discover()}
         for gpu in self._remembered:
-            if any(each.may_be(gpu.uuid, gpu.index) for each in driver.silent()):
+            if any(each.matches(gpu.uuid, gpu.index) for each in driver.unresponsive()):
                 there.setdefault(gpu.uuid, gpu)
         if there.keys() == self._workers.keys():
             return
         past, before = self.slices, self._workers
         self._workers = {
             gpu.uuid: before.get(gpu.uuid)
-            or GpuWorker(gpu, self._around, [each for each in past if each.gpu == gpu.uuid], lost)
+            or GpuWorker(gpu, self._context, [each for each in past if each.gpu == gpu.uuid], lost)
             for gpu in sorted(there.values(), key=lambda gpu: gpu.index)
         }
         for gone in before.keys() - there.keys():
@@ -95,14 +95,14 @@ class NodeAgent:
 
     def advance(self) -> None:
         """Do what is due now on every GPU, after a look at which of them are well and whether this is the same boot."""
-        driver = self._around.driver
-        silent = driver.silent()
+        driver = self._context.driver
+        unresponsive = driver.unresponsive()
         boot = driver.boot_id()
         lost = _restarted(self._boot, boot)
         self._boot = boot
         for worker in self._workers.values():
             gpu = worker.gpu
-            hung = next((each.ill for each in silent if each.may_be(gpu.uuid, gpu.index)), None)
+            hung = next((each.unhealthy for each in unresponsive if each.matches(gpu.uuid, gpu.index)), None)
             worker.health(hung or driver.watch_health(gpu.uuid, worker.told, 0))
             if lost:
                 worker.look(lost)
@@ -128,9 +128,9 @@ class NodeAgent:
         return (*self._homeless, *(each for worker in self._workers.values() for each in worker.reports))
 
     @property
-    def ills(self) -> dict[str, str]:
+    def unhealthy(self) -> dict[str, str]:
         """Each GPU, in order, and why it is not well; empty words when it is."""
-        return {uuid: worker.ill.words if worker.ill else "" for uuid, worker in self._workers.items()}
+        return {uuid: worker.unhealthy.message if worker.unhealthy else "" for uuid, worker in self._workers.items()}
 
     @property
     def unread(self) -> set[str]:
@@ -140,7 +140,7 @@ class NodeAgent:
     def status(self, capacity: NodeCapacity | None, silence: str = "") -> InstasliceStatus:
         """What is, as far as it is known; `capacity` is what pods may use of the node, `silence` why none can start."""
         generation = self._spec[1] if self._spec else 0
-        now = self._around.clock.now()
+        now = self._context.clock.now()
         before = self._conditions
         ready = (Truth.FALSE, "KubeletSilent") if silence else (Truth.TRUE, "Serving")
         self._conditions = (_condition(before, READY, *ready, words(silence), now), self._gpus_ready(before, now))
@@ -156,15 +156,18 @@ class NodeAgent:
         return msgspec.structs.replace(status, summary=summary(status))
 
     def _gpus_ready(self, before: tuple[Condition, ...], now: datetime) -> Condition:
-        ills: dict[int, tuple[str, Ill]] = {
-            **{each.index: (each.uuid or "UUID not known", each.ill) for each in self._around.driver.silent()},
-            **{each.gpu.index: (each.gpu.uuid, each.ill) for each in self._workers.values() if each.ill},
+        unhealthy: dict[int, tuple[str, Unhealthy]] = {
+            **{
+                each.index: (each.uuid or "UUID not known", each.unhealthy)
+                for each in self._context.driver.unresponsive()
+            },
+            **{each.gpu.index: (each.gpu.uuid, each.unhealthy) for each in self._workers.values() if each.unhealthy},
         }
-        if not ills:
+        if not unhealthy:
             return _condition(before, GPUS_READY, Truth.TRUE, "AllWell", "", now)
-        kinds = {ill.kind for _, ill in ills.values()}
-        worst = next(kind for kind in Ailment if kind in kinds)
-        message = "; ".join(_named(index, uuid, ill) for index, (uuid, ill) in sorted(ills.items()))
+        reasons = {each.reason for _, each in unhealthy.values()}
+        worst = next(reason for reason in UnhealthyReason if reason in reasons)
+        message = "; ".join(_named(index, uuid, each) for index, (uuid, each) in sorted(unhealthy.items()))
         return _condition(before, GPUS_READY, Truth.FALSE, worst, words(message), now)
 
     def _nowhere(self, told: Allocation) -> PreparedSlice:
@@ -192,9 +195,9 @@ def capacity(node: Node) -> NodeCapacity:
 
 
 def _gpu(worker: GpuWorker) -> GpuStatus:
-    gpu, ill = worker.gpu, worker.ill
-    health = Health.UNHEALTHY if ill else Health.HEALTHY
-    reason = words(ill.words) if ill else ""
+    gpu, unhealthy = worker.gpu, worker.unhealthy
+    health = Health.UNHEALTHY if unhealthy else Health.HEALTHY
+    reason = words(unhealthy.message) if unhealthy else ""
     return GpuStatus(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)
 
 
@@ -206,9 +209,9 @@ def _gpus(status: InstasliceStatus) -> tuple[drivers.Gpu, ...]:
     )
 
 
-def _named(index: int, uuid: str, ill: Ill) -> str:
+def _named(index: int, uuid: str, unhealthy: Unhealthy) -> str:
     # What a call has to say begins with the name that it knew the GPU by.
-    said = ill.words.removeprefix(f"GPU {uuid}: ").removeprefix(f"GPU {index}: ")
+    said = unhealthy.message.removeprefix(f"GPU {uuid}: ").removeprefix(f"GPU {index}: ")
     return f"GPU {index} ({uuid}): {said}"
 
 

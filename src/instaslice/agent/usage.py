@@ -12,7 +12,7 @@ Where one of them does not answer, nothing is destroyed: unknown is not free.
 
 from collections.abc import Sequence
 
-from instaslice.agent.seating import Seating
+from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.api import names
 from instaslice.drivers import Slice
 from instaslice.errors import InstasliceError
@@ -20,7 +20,7 @@ from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import PODS, Pod
 
 
-async def in_use(client: Client, seating: Seating | None, node: str, orphans: Sequence[Slice]) -> dict[Slice, str]:
+async def in_use(client: Client, seating: NodeDevices | None, node: str, orphans: Sequence[Slice]) -> dict[Slice, str]:
     """Those of the slices that have to stay, and why. Costs one list of the node's pods; ask only before a destroy."""
     try:
         held = await seating.holders(orphans) if seating is not None else {}

@@ -1,4 +1,4 @@
-"""An agent's `Fleet` on a clock that moves by hand, with an API server in memory: objects as JSON, patches, watches."""
+"""An `AgentProcess` on a clock that moves by hand, with an API server in memory: objects as JSON, patches, watches."""
 
 import asyncio
 import copy
@@ -12,9 +12,9 @@ import msgspec
 from agent_bench import MortalDriver
 from fake_clock import FakeClock
 
+from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import Emulation
-from instaslice.agent.fleet import Fleet
-from instaslice.agent.worker import Habits
+from instaslice.agent.gpu_worker import OrphanPolicy
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models
@@ -200,11 +200,11 @@ class Rack(Emulation):
 class Bench:
     """Nodes, their objects and the agent that serves them. Use within `async with`."""
 
-    def __init__(self, seating=None, **habits):
+    def __init__(self, seating=None, **orphan_policy):
         self.clock = FakeClock()
         self.server = Server(self.clock)
         self.rack = Rack()
-        self.seating, self._habits = seating, Habits(**habits)
+        self.seating, self._orphan_policy = seating, OrphanPolicy(**orphan_policy)
         self._running = None
 
     async def __aenter__(self):
@@ -216,13 +216,13 @@ class Bench:
         await self.stop()
 
     def start(self):
-        fleet = Fleet(
+        fleet = AgentProcess(
             self.server,
             self.rack,
             selector=Selector(),
             clock=self.clock,
             rng=random.Random(1),
-            habits=self._habits,
+            orphan_policy=self._orphan_policy,
             seating=self.seating,
         )
         self._running = asyncio.create_task(fleet.run())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from instaslice.agent.decision import Create, Gpu, decide, unreadable
+from instaslice.agent.decision import Create, GpuState, decide, unreadable
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef, PreparedSlice, SliceState
 from instaslice.drivers import Slice
 from instaslice.geometry import models
@@ -121,7 +121,7 @@ def in_words(step):
 )  # fmt: skip
 def test_what_is_done_and_said(promised, found, past, steps, states):
     before = {each.id: each for each in (said(*words) for words in past)}
-    gpu = Gpu("GPU-0", tuple(there(*words) for words in found))
+    gpu = GpuState("GPU-0", tuple(there(*words) for words in found))
     made = decide([promise(*words) for words in promised], gpu, before)
     assert [in_words(step) for step in made.steps] == steps
     assert {each.id: each.state for each in made.reports} == states
@@ -132,13 +132,13 @@ def test_what_is_done_and_said(promised, found, past, steps, states):
 
 def test_a_sick_gpu_makes_nothing_new_and_keeps_what_it_has():
     promised = [promise("a", "1g.5gb", 0, "creating"), promise("b", "1g.5gb", 1, "ungated")]
-    made = decide(promised, Gpu("GPU-0", (there("1g.5gb", 1),), ill="Xid 79"), {})
+    made = decide(promised, GpuState("GPU-0", (there("1g.5gb", 1),), unhealthy="Xid 79"), {})
     assert made.steps == ()
     assert [(each.state, each.reason) for each in made.reports] == [("failed", "Xid 79"), ("created", "")]
 
 
 def test_orphans_that_were_ours_are_told_from_others():
-    gpu = Gpu("GPU-0", (there("1g.5gb", 0), there("1g.5gb", 1)))
+    gpu = GpuState("GPU-0", (there("1g.5gb", 0), there("1g.5gb", 1)))
     made = decide([], gpu, {"a": said("a", "1g.5gb", 0, "created")})
     assert len(made.orphans) == 2
     assert made.ours == {("1g.5gb", 0)}

@@ -7,14 +7,14 @@ import pytest
 from fake_clock import FakeClock
 from fleet_bench import MODEL, Bench, there, wants
 
-from instaslice.agent.fleet import GLANCE_SECONDS, LAZY_SECONDS
-from instaslice.agent.places import Places
-from instaslice.agent.seating import Seating
-from instaslice.agent.seats import Hold
-from instaslice.agent.wiring import Emulated
+from instaslice.agent.agent_process import GLANCE_SECONDS, LAZY_SECONDS
+from instaslice.agent.kubelet.device_ids import PodSlice
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.kubelet.paths import NodePaths
+from instaslice.agent.kubelet.wiring import EmulatedWiring
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.kube.core import NODES, Node
 from instaslice.kube.errors import Unreachable
 from instaslice.kube.meta import ObjectMeta
@@ -110,7 +110,7 @@ async def test_a_report_waits_for_company_while_more_is_to_come_and_not_otherwis
     assert bench.patches() == [], "one is still under way: as long again as five writes take"
     await bench.passes(1)
     assert len(bench.patches()) == 1 and bench.states()["more"] == "created"
-    driver.faults.let_go(gpu, 0)
+    driver.faults.release(gpu, 0)
     await bench.passes(30)
     bench.patches()
     bench.promise(plain, wants(driver, "more", 2), wants(driver, "last", 3))
@@ -142,7 +142,7 @@ async def test_an_agent_that_is_started_again_writes_nothing_where_all_is_said(b
 async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_understands_and_who_has_no_seat(seating):
     async with Bench(seating) as bench:
         driver = await bench.node(annotations={names.FAULT: "nonsense"})
-        driver.faults.become(refusals={driver.discover()[0].uuid: 9})
+        driver.faults.replace(refusals={driver.discover()[0].uuid: 9})
         bench.promise(wants(driver, "a"))
         await bench.passes(5)
         seating.warn("a pod asks for what it was not promised")
@@ -333,7 +333,7 @@ async def test_nothing_is_destroyed_while_the_server_cannot_be_asked_for_pods(be
 # The one node that we are on --------------------------------------------------------------------------------------
 
 
-class Quiet(Seating):
+class Quiet(NodeDevices):
     """The kubelet's side of the node, with a kubelet that says nothing by itself."""
 
     silence = ""
@@ -345,12 +345,12 @@ class Quiet(Seating):
 
 @pytest.fixture
 def places(tmp_path):
-    return Places(tmp_path / "kubelet", tmp_path / "cdi", tmp_path / "state")
+    return NodePaths(tmp_path / "kubelet", tmp_path / "cdi", tmp_path / "state")
 
 
 @pytest.fixture
 def seating(places):
-    return Quiet(places, Emulated(), lanes=Lanes(), clock=FakeClock())
+    return Quiet(places, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
 
 
 async def test_while_no_kubelet_listens_the_node_says_so_and_its_slices_are_told_as_they_are(seating):
@@ -377,8 +377,8 @@ async def held(places):
     node = Node(metadata=ObjectMeta(name="node", uid="one", labels={names.EMULATED: MODEL}))
     (gpu,) = bench.rack.driver(node).discover()
     places.book.parent.mkdir()
-    places.book.write_bytes(msgspec.json.encode({"1g.5gb-0": Hold("uid-a", gpu.uuid, "1g.5gb", 0)}))
-    bench.seating = Quiet(places, Emulated(), lanes=Lanes(), clock=bench.clock)
+    places.book.write_bytes(msgspec.json.encode({"1g.5gb-0": PodSlice("uid-a", gpu.uuid, "1g.5gb", 0)}))
+    bench.seating = Quiet(places, EmulatedWiring(), executor=GpuExecutor(), clock=bench.clock)
     async with bench:
         driver = await bench.node()
         bench.promise(wants(driver, "a"))

@@ -4,7 +4,7 @@ import fitting
 import pytest
 from agent_bench import Bench
 
-from instaslice.agent.seats import Hold, Holder, Seat, SeatBook
+from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice
 from instaslice.agent.usage import in_use
 from instaslice.api import names
 from instaslice.api.instaslice import NOTHING_REPORTED
@@ -219,7 +219,7 @@ async def test_where_one_of_them_does_not_answer_everything_stays(server, seatin
     assert found == dict.fromkeys([orphan(0), orphan(1)], f"kept: nobody can say whether a pod uses it ({says})")
 
 
-BOUND = {Seat("1g.5gb-0"): Hold("uid", "GPU-0", "1g.5gb", 3)}
+BOUND = {DeviceId("1g.5gb-0"): PodSlice("uid", "GPU-0", "1g.5gb", 3)}
 HELD = [Holder("main", namespace="team", pod="train")]
 
 
@@ -229,14 +229,17 @@ HELD = [Holder("main", namespace="team", pod="train")]
         pytest.param(BOUND, {"1g.5gb-0": HELD}, [orphan(3)], id="the seat that it is behind is held"),
         pytest.param(BOUND, {}, [], id="nobody holds that seat"),
         pytest.param({}, {"1g.5gb-6": HELD}, [orphan(0), orphan(3)], id="the book is lost: any of that profile"),
-        pytest.param({Seat("1g.5gb-0"): None}, {"1g.5gb-0": HELD}, [orphan(0), orphan(3)], id="open: any as well"),
+        pytest.param({DeviceId("1g.5gb-0"): None}, {"1g.5gb-0": HELD}, [orphan(0), orphan(3)], id="open: any as well"),
         pytest.param({}, {"2g.10gb-0": HELD}, [orphan(2, "2g.10gb")], id="a seat of another profile"),
         pytest.param(
-            {Seat("1g.5gb-0"): Hold("uid", "GPU-1", "1g.5gb", 3)}, {"1g.5gb-0": HELD}, [], id="a slice of another GPU"
+            {DeviceId("1g.5gb-0"): PodSlice("uid", "GPU-1", "1g.5gb", 3)},
+            {"1g.5gb-0": HELD},
+            [],
+            id="a slice of another GPU",
         ),
     ],
 )
 def test_what_is_behind_the_seats_that_the_kubelet_says_are_held(book, held, kept):
-    found = SeatBook(book).behind([orphan(0), orphan(3), orphan(2, "2g.10gb")], held)
+    found = DeviceAssignments(book).behind([orphan(0), orphan(3), orphan(2, "2g.10gb")], held)
     assert list(found) == kept
     assert set(found.values()) <= {"container main of pod team/train"}

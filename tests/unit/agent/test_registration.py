@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from instaslice.agent import registration
+from instaslice.agent.kubelet import registration
 
 TURNS = 20
 

@@ -1,4 +1,4 @@
-"""A node's side of the kubelet, with the kubelet's two sockets played: who asks first, who restarts, who is ill."""
+"""A node and its kubelet, with both sockets of the kubelet faked: who asks first, who restarts, what is unhealthy."""
 
 import asyncio
 import json
@@ -15,23 +15,22 @@ from kubelets import Kubelet
 from test_seats import promise
 from waiting import until
 
-from instaslice.agent import seating as seatings
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
-from instaslice.agent.kubelet import services
-from instaslice.agent.seating import NodeGpu, Seating
-from instaslice.agent.seats import Hold
-from instaslice.agent.wiring import Emulated
+from instaslice.agent.kubelet import node_devices, services
+from instaslice.agent.kubelet.device_ids import PodSlice
+from instaslice.agent.kubelet.node_devices import AdvertisedGpu, NodeDevices
+from instaslice.agent.kubelet.wiring import EmulatedWiring
 from instaslice.api.instaslice import AllocationState, PreparedSlice, SliceState
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 
-WELL = [NodeGpu("GPU-0", A100, "")]
+WELL = [AdvertisedGpu("GPU-0", A100, "")]
 
 
 @pytest.fixture
 async def kubelet(monkeypatch):
-    monkeypatch.setattr(seatings.registration, "GLANCE_SECONDS", 0.02)
-    monkeypatch.setattr(seatings.registration, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(node_devices.registration, "GLANCE_SECONDS", 0.02)
+    monkeypatch.setattr(node_devices.registration, "RETRY_SECONDS", 0.02)
     # Not pytest's own folder: the path of a socket has 107 bytes at most.
     with tempfile.TemporaryDirectory() as folder:
         made = Kubelet(Path(folder))
@@ -50,7 +49,7 @@ async def serve(kubelet):
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
-        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
+        seating = NodeDevices(kubelet.places, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
         if before is None:
             settle(seating, *allocations, gpus=gpus)
         else:
@@ -87,7 +86,7 @@ def made(*allocations):
 
 
 def given(kubelet):
-    """Seat → slice, by the files that the runtime reads."""
+    """DeviceId → slice, by the files that the runtime reads."""
     found = {}
     for file in kubelet.places.cdi.glob("*.json"):
         (device,) = json.loads(file.read_text())["devices"]
@@ -134,7 +133,7 @@ async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_th
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
     settle(seating)
     assert [seating.holder(foreign(each)) for each in (A, B)] == ["uid-a", ""]
-    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
+    unasked = NodeDevices(kubelet.places, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
     assert unasked.holder(foreign(A)) == "", "the book alone does not say whether the pod still runs"
     seating = await serve(listened=lambda: told.append(1))
     await until(lambda: seating.holder(foreign(A)) == "uid-a")
@@ -225,7 +224,7 @@ async def test_a_container_can_be_started_again_while_no_allocation_names_its_sl
     assert given(kubelet) == both, "the object of the node was lost"
     seating = await serve(before=lambda fresh: fresh.settle((), unnamed, WELL))
     assert given(kubelet) == both, "and the agent was killed"
-    unread = [NodeGpu("GPU-0", A100, "", read=False)]
+    unread = [AdvertisedGpu("GPU-0", A100, "", read=False)]
     seating.settle((), (), unread)
     assert given(kubelet) == both, "and nobody knows yet what is on the GPU"
     seating.settle([msgspec.structs.replace(B, state=AllocationState.DELETING)], (), unread)
@@ -242,7 +241,7 @@ async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promise
     seating = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet))
-    mine, other = (seating._made[Hold.of(each)][1] for each in (A, B))
+    mine, other = (seating._made[PodSlice.of(each)][1] for each in (A, B))
     settle(seating)
     for _ in range(2):
         assert await seating.holders([mine, other]) == {mine: "container main of pod team/a"}
@@ -269,6 +268,6 @@ async def test_every_listener_hears_the_full_list_and_who_is_ill(kubelet, serve)
         for stream in streams:
             first = await anext(stream)
             assert [(each.ID, each.health) for each in first.devices] == [(f"1g.5gb-{n}", "Healthy") for n in range(7)]
-        settle(seating, A, gpus=[NodeGpu("GPU-0", A100, "Xid 79")])
+        settle(seating, A, gpus=[AdvertisedGpu("GPU-0", A100, "Xid 79")])
         for stream in streams:
             assert {each.health for each in (await anext(stream)).devices} == {"Unhealthy"}

@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from instaslice.agent.seats import Hold, Holder, Seat, SeatBook, profile_of, seat, unwell
+from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice, profile_of, seat, unwell
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef
 
 
@@ -60,51 +60,51 @@ def test_a_seat_has_a_name_that_the_runtime_allows(profile, name):
     ],
 )
 def test_open_seats_are_bound_to_what_their_holders_were_promised(holders, wanted, bound):
-    book = SeatBook({Seat("1g.5gb-0"): None, Seat("1g.5gb-1"): None})
-    book.bind({Seat(name): who for name, who in holders.items()}, wanted)
-    assert book.seats == {name: told and Hold.of(told) for name, told in bound.items()}
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): None, DeviceId("1g.5gb-1"): None})
+    book.bind({DeviceId(name): who for name, who in holders.items()}, wanted)
+    assert book.seats == {name: told and PodSlice.of(told) for name, told in bound.items()}
 
 
 def test_a_pod_made_again_under_the_same_name_does_not_get_the_seat_of_the_first():
-    book = SeatBook()
-    book.open([Seat("1g.5gb-0")])
-    book.bind({Seat("1g.5gb-0"): by("a")}, [A])
+    book = DeviceAssignments()
+    book.open([DeviceId("1g.5gb-0")])
+    book.bind({DeviceId("1g.5gb-0"): by("a")}, [A])
     again = msgspec.structs.replace(A, pod=PodRef(namespace="team", name="a", uid="another"), start=5)
-    book.open([Seat("1g.5gb-1")])
+    book.open([DeviceId("1g.5gb-1")])
     # The kubelet still ends the first one, and names both alike.
-    book.bind({Seat("1g.5gb-0"): by("a"), Seat("1g.5gb-1"): by("a")}, [again])
-    assert book.seats == {"1g.5gb-0": Hold.of(A), "1g.5gb-1": Hold.of(again)}
+    book.bind({DeviceId("1g.5gb-0"): by("a"), DeviceId("1g.5gb-1"): by("a")}, [again])
+    assert book.seats == {"1g.5gb-0": PodSlice.of(A), "1g.5gb-1": PodSlice.of(again)}
 
 
 def test_a_pod_made_again_gets_its_own_though_the_promise_to_the_first_still_stands():
     again = msgspec.structs.replace(A, pod=PodRef(namespace="team", name="a", uid="another"), start=5)
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A), Seat("1g.5gb-1"): None})
-    book.bind({Seat("1g.5gb-1"): by("a")}, [A, again])
-    assert book.seats == {"1g.5gb-0": Hold.of(A), "1g.5gb-1": Hold.of(again)}
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A), DeviceId("1g.5gb-1"): None})
+    book.bind({DeviceId("1g.5gb-1"): by("a")}, [A, again])
+    assert book.seats == {"1g.5gb-0": PodSlice.of(A), "1g.5gb-1": PodSlice.of(again)}
 
 
 def test_a_kubelet_that_lost_its_own_book_may_give_a_container_another_seat():
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    book.open([Seat("1g.5gb-4")])
-    book.bind({Seat("1g.5gb-4"): by("a")}, [A, B])
-    assert book.seats == {"1g.5gb-4": Hold.of(A)}
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
+    book.open([DeviceId("1g.5gb-4")])
+    book.bind({DeviceId("1g.5gb-4"): by("a")}, [A, B])
+    assert book.seats == {"1g.5gb-4": PodSlice.of(A)}
 
 
 def test_a_promise_that_was_written_anew_for_a_running_pod_is_the_same_hold():
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    assert not book.bind({Seat("1g.5gb-0"): by("a")}, [msgspec.structs.replace(A, id="restored")])
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
+    assert not book.bind({DeviceId("1g.5gb-0"): by("a")}, [msgspec.structs.replace(A, id="restored")])
 
 
 def test_a_slice_behind_a_seat_that_nobody_holds_is_free():
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    assert book.free("1g.5gb", [A, B], [Seat("1g.5gb-0")]) == 1
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
+    assert book.free("1g.5gb", [A, B], [DeviceId("1g.5gb-0")]) == 1
     assert book.free("1g.5gb", [A, B], []) == 2
     assert book.free("2g.10gb", [A, B], []) == 0
 
 
 def test_seats_on_an_ill_gpu_are_unwell_and_then_free_ones():
     seats = [seat("1g.5gb", n) for n in range(4)]
-    book = {seats[0]: Hold.of(promise("a", gpu="GPU-1")), seats[3]: Hold.of(promise("b"))}
+    book = {seats[0]: PodSlice.of(promise("a", gpu="GPU-1")), seats[3]: PodSlice.of(promise("b"))}
     assert unwell(seats, 2, book, {"GPU-1"}) == {seats[0], seats[2]}
     assert unwell(seats, 0, book, set()) == set()
 
@@ -117,7 +117,7 @@ class Kubelet(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.book = SeatBook()
+        self.book = DeviceAssignments()
         self.count = 0
         self.wanted = {}  # pod → allocations
         self.seated = {}  # pod → seats
@@ -151,7 +151,9 @@ class Kubelet(RuleBasedStateMachine):
         self.book.bind(self.holders, self.every)
         for pod, seats in self.seated.items():
             bound = {self.book.seats[each] for each in seats}
-            assert bound == {Hold.of(told) for told in self.wanted[pod]}, "a pod has all of its own and nothing else"
+            assert bound == {PodSlice.of(told) for told in self.wanted[pod]}, (
+                "a pod has all of its own and nothing else"
+            )
             for each in seats:
                 assert self.seen.setdefault(each, self.book.seats[each]) == self.book.seats[each], "it keeps them"
 
@@ -165,12 +167,12 @@ class Kubelet(RuleBasedStateMachine):
 
     @rule()
     def killed(self):
-        kept = msgspec.json.decode(msgspec.json.encode(self.book.seats), type=dict[str, Hold | None])
-        self.book = SeatBook(kept)
+        kept = msgspec.json.decode(msgspec.json.encode(self.book.seats), type=dict[str, PodSlice | None])
+        self.book = DeviceAssignments(kept)
 
     @rule()
     def lost_its_book(self):
-        self.book = SeatBook()
+        self.book = DeviceAssignments()
         self.seen.clear()
 
     @property

@@ -12,16 +12,23 @@ from test_seating import given, made, settle
 from test_seats import promise
 from waiting import until
 
-from instaslice.agent import seating as seatings
-from instaslice.agent.cdi import Edits
-from instaslice.agent.places import Places
-from instaslice.agent.seating import INIT_SECONDS, LATER, NOBODYS_SECONDS, UNPROMISED_SECONDS, NodeGpu, Seating
-from instaslice.agent.seats import Holder
-from instaslice.agent.wiring import Emulated
+from instaslice.agent.kubelet import node_devices
+from instaslice.agent.kubelet.cdi import Edits
+from instaslice.agent.kubelet.device_ids import Holder
+from instaslice.agent.kubelet.node_devices import (
+    INIT_SECONDS,
+    LATER,
+    NOBODYS_SECONDS,
+    UNPROMISED_SECONDS,
+    AdvertisedGpu,
+    NodeDevices,
+)
+from instaslice.agent.kubelet.paths import NodePaths
+from instaslice.agent.kubelet.wiring import EmulatedWiring
 from instaslice.api import names
 from instaslice.api.instaslice import SliceState
 from instaslice.drivers import DriverError
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 from instaslice.geometry import models
 
@@ -32,7 +39,7 @@ SEAT, NEXT = "1g.5gb-0", "1g.5gb-1"
 class Slow:
     """Says what a container needs when it is asked in a thread, and not before it is `able`."""
 
-    prompt = False
+    immediate = False
 
     def __init__(self):
         self.able, self.asked = False, 0
@@ -48,15 +55,15 @@ class Side:
     """A node's side without sockets: `held` is what the kubelet answers; None while it does not."""
 
     def __init__(self, root, monkeypatch):
-        self.places = Places(root / "kubelet", root / "cdi", root / "state")
+        self.places = NodePaths(root / "kubelet", root / "cdi", root / "state")
         self.places.plugins.mkdir(parents=True)
         self.clock = FakeClock()
         self.held, self.asked, self.notes, self.offered = {}, lambda: None, [], []
-        monkeypatch.setattr(seatings.holdings, "listed", self._listed)
-        monkeypatch.setattr(seatings.registration, "keep", self._keep)
+        monkeypatch.setattr(node_devices.pod_resources, "from_pod_resources", self._listed)
+        monkeypatch.setattr(node_devices.registration, "keep", self._keep)
 
     def seating(self, wiring=None):
-        made = Seating(self.places, wiring or Emulated(), lanes=Lanes(), clock=self.clock)
+        made = NodeDevices(self.places, wiring or EmulatedWiring(), executor=GpuExecutor(), clock=self.clock)
         made._warn = self.notes.append
         return made
 
@@ -207,9 +214,9 @@ async def test_an_answer_from_before_a_seat_was_first_handed_out_says_nothing_of
 async def test_more_seats_than_slices_of_one_profile_are_refused_and_each_is_counted_for_its_own(side):
     seating = side.seating()
     settle(seating, A)
-    with pytest.raises(seatings.NoSlice, match=r"1 slice 3g\.20gb asked for and 0 there"):
+    with pytest.raises(node_devices.NoSlice, match=r"1 slice 3g\.20gb asked for and 0 there"):
         seating.allocate(["3g.20gb-0"])
-    with pytest.raises(seatings.NoSlice, match=r"2 slices 1g\.5gb asked for and 1 there"):
+    with pytest.raises(node_devices.NoSlice, match=r"2 slices 1g\.5gb asked for and 1 there"):
         seating.allocate([SEAT, NEXT])
     assert not side.places.book.exists()
     assert seating.allocate([SEAT]) == ["gpu.das.com/slice=1g.5gb-0"]
@@ -249,14 +256,14 @@ async def test_a_container_with_two_slices_reads_both_in_each_file_and_another_c
 )
 async def test_a_slice_that_cannot_be_used_yet_is_not_there_to_be_handed_out(side, lacking):
     seating = side.seating()
-    seating.settle([A], [msgspec.structs.replace(made(A)[0], **lacking)], [NodeGpu("GPU-0", A100, "")])
-    with pytest.raises(seatings.NoSlice, match="0 there"):
+    seating.settle([A], [msgspec.structs.replace(made(A)[0], **lacking)], [AdvertisedGpu("GPU-0", A100, "")])
+    with pytest.raises(node_devices.NoSlice, match="0 there"):
         seating.allocate([SEAT])
 
 
 async def test_a_list_names_every_seat_of_the_node_and_calls_as_many_ill_as_the_ill_gpus_could_hold(side):
     seating = side.seating()
-    gpus = [NodeGpu("GPU-0", A100, ""), NodeGpu("GPU-1", A100, "Xid 79")]
+    gpus = [AdvertisedGpu("GPU-0", A100, ""), AdvertisedGpu("GPU-1", A100, "Xid 79")]
     settle(seating, gpus=gpus)
     small, memory = (seating._plugins[name] for name in ("gpu.das.com/mig-1g.5gb", names.MEMORY))
     assert list(small._devices) == [f"1g.5gb-{n}" for n in range(14)]
@@ -305,7 +312,7 @@ async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_anew_
     settle(seating, A)
     await until(lambda: len(side.offered) == 1)
     a30 = models.named("A30")
-    settle(seating, gpus=[NodeGpu("GPU-9", a30, "")])
+    settle(seating, gpus=[AdvertisedGpu("GPU-9", a30, "")])
     await until(lambda: len(side.offered) == 3)
     first, stopped, second = side.offered
     assert "gpu.das.com/mig-1g.5gb" in first and stopped == "stopped"

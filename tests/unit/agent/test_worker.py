@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from agent_bench import Bench
 
-from instaslice.drivers import Ill
+from instaslice.drivers import Unhealthy
 
 
 def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
@@ -20,7 +20,7 @@ def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
         waits.append(bench.agent.again())
         bench.clock.advance(waits[-1])
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    bench.driver.faults.let_go(bench.gpus[0], 0)
+    bench.driver.faults.release(bench.gpus[0], 0)
     assert bench.work() == {"a-0": "deleted"}
     assert bench.agent.again() is None
 
@@ -32,7 +32,7 @@ def test_what_kept_a_slice_that_is_gone_by_now_is_not_said_of_the_next_in_its_pl
     bench.driver.faults.hold(bench.gpus[0], 0, "pid 4711 (python)")
     bench.write(bench.wants("a-0", state="deleting"))
     bench.work()
-    bench.driver.faults.let_go(bench.gpus[0], 0)
+    bench.driver.faults.release(bench.gpus[0], 0)
     (held,) = bench.driver.slices(bench.gpus[0])
     bench.driver.destroy(held)
     bench.agent.look()
@@ -132,11 +132,11 @@ def test_what_a_reset_took_from_a_gpu_is_missed_when_it_is_well_again():
     bench.write(bench.wants("a-0"))
     bench.work()
     bench.write(bench.wants("a-0", state="ungated"))
-    ills = [Ill("Xid 48")]
-    bench.driver.watch_health = lambda *_: ills[0]
+    unhealthy = [Unhealthy("Xid 48")]
+    bench.driver.watch_health = lambda *_: unhealthy[0]
     bench.work()
     bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
-    ills[0] = None
+    unhealthy[0] = None
     assert bench.work() == {"a-0": "failed"}
     assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
 

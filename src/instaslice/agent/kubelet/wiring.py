@@ -8,7 +8,7 @@ from typing import Any, Final, Protocol
 import msgspec
 import yaml
 
-from instaslice.agent.cdi import Edits
+from instaslice.agent.kubelet.cdi import Edits
 from instaslice.drivers import DriverError, GpuUuid, Slice
 
 COMMON: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
@@ -18,7 +18,7 @@ _MAJOR: Final = re.compile(r"^\s*(\d+)\s+nvidia-caps$", re.MULTILINE)
 
 
 class Wiring(Protocol):
-    prompt: bool
+    immediate: bool
     """Whether `edits` answers at once, so that an event loop may ask."""
 
     def edits(self, held: Slice) -> Edits:
@@ -26,19 +26,19 @@ class Wiring(Protocol):
         ...
 
 
-class Emulated:
+class EmulatedWiring:
     """Slices that are nowhere have no device files."""
 
-    prompt = True
+    immediate = True
 
     def edits(self, held: Slice) -> Edits:
         return Edits(env=VOID)
 
 
-class Nvidia:
+class NvidiaWiring:
     """Device files of NVIDIA's driver, and its user-space part as `nvidia-ctk` describes it, where it did."""
 
-    prompt = False
+    immediate = False
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from instaslice.agent.files import write_whole
-from instaslice.agent.seats import Seat
+from instaslice.agent.kubelet.device_ids import DeviceId
 from instaslice.api.names import GROUP
 
 VERSION: Final = "0.6.0"
@@ -40,12 +40,12 @@ class Edits:
         return {name: part for name, part in parts.items() if part}
 
 
-def device(seat: Seat) -> str:
+def device(seat: DeviceId) -> str:
     """The name by which the kubelet asks the runtime for it."""
     return f"{KIND}={seat}"
 
 
-def specification(seat: Seat, edits: Edits, notes: Mapping[str, str]) -> bytes:
+def specification(seat: DeviceId, edits: Edits, notes: Mapping[str, str]) -> bytes:
     """The file of a seat; `notes` are for people who read it."""
     return msgspec.json.format(
         msgspec.json.encode(
@@ -64,14 +64,14 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._written: dict[Seat, bytes] = {}
+        self._written: dict[DeviceId, bytes] = {}
 
-    def seats(self) -> set[Seat]:
+    def seats(self) -> set[DeviceId]:
         """Those that have a file."""
         found = self._path.glob(f"{GROUP}-slice_*.json")
-        return {Seat(match["seat"]) for each in found if (match := _FILE.fullmatch(each.name))}
+        return {DeviceId(match["seat"]) for each in found if (match := _FILE.fullmatch(each.name))}
 
-    def become(self, files: Mapping[Seat, bytes], keep: Set[Seat] = frozenset()) -> None:
+    def become(self, files: Mapping[DeviceId, bytes], keep: Set[DeviceId] = frozenset()) -> None:
         """These and no others, but for those to keep as they are. Raises OSError."""
         for gone in self.seats() - files.keys() - keep:
             self.remove(gone)
@@ -80,9 +80,9 @@ class Folder:
                 write_whole(self._file(seat), content)
                 self._written[seat] = content
 
-    def remove(self, seat: Seat) -> None:
+    def remove(self, seat: DeviceId) -> None:
         self._file(seat).unlink(missing_ok=True)
         self._written.pop(seat, None)
 
-    def _file(self, seat: Seat) -> Path:
+    def _file(self, seat: DeviceId) -> Path:
         return self._path / f"{GROUP}-slice_{seat}.json"

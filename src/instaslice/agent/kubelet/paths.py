@@ -5,7 +5,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Places:
+class NodePaths:
     """Three folders; those of the kubelet have fixed names inside its own."""
 
     kubelet: Path = Path("/var/lib/kubelet")

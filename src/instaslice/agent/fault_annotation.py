@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instaslice.drivers import GpuUuid
-from instaslice.drivers.faults import FALLEN, Faults, Hold
+from instaslice.drivers.faults import FALLEN, Faults, SliceHold
 from instaslice.errors import BadInput
 
 _FAULT = re.compile(r"(?P<gpu>\d+)\s+(?P<kind>lost|hang|refuse|held|monitored)(?:\s+(?P<rest>.+))?")
@@ -34,7 +34,7 @@ class Fault:
 
     gpu: int
     kind: str
-    words: str = ""
+    message: str = ""
     number: int = 0
 
 
@@ -43,7 +43,7 @@ def parse(text: str) -> tuple[Fault, ...]:
     return tuple(_fault(part) for part in map(str.strip, text.split(";")) if part)
 
 
-def inflict(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) -> None:
+def apply(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) -> None:
     """These and no others. Raises BadInput for a GPU that the node does not have."""
     for fault in wanted:
         if fault.gpu >= len(gpus):
@@ -51,14 +51,14 @@ def inflict(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) ->
     by: dict[str, list[tuple[GpuUuid, Fault]]] = {}
     for fault in wanted:
         by.setdefault(fault.kind, []).append((gpus[fault.gpu], fault))
-    faults.become(
+    faults.replace(
         refusals={gpu: fault.number for gpu, fault in by.get("refuse", ())},
         holds={
-            (gpu, fault.number): Hold((HOLDER,), monitor=kind == "monitored")
+            (gpu, fault.number): SliceHold((HOLDER,), monitor=kind == "monitored")
             for kind in ("held", "monitored")
             for gpu, fault in by.get(kind, ())
         },
-        ills={gpu: fault.words or FALLEN for gpu, fault in by.get("lost", ())},
+        unhealthy={gpu: fault.message or FALLEN for gpu, fault in by.get("lost", ())},
         hanging=[gpu for gpu, _ in by.get("hang", ())],
     )
 
@@ -70,7 +70,7 @@ def _fault(part: str) -> Fault:
     gpu, kind, rest = int(found["gpu"]), found["kind"], found["rest"] or ""
     match kind:
         case "lost":
-            return Fault(gpu, kind, words=rest)
+            return Fault(gpu, kind, message=rest)
         case "hang" if not rest:
             return Fault(gpu, kind)
         case "refuse" if not rest:

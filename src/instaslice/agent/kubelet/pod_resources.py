@@ -11,14 +11,14 @@ import grpc.aio
 import msgspec
 
 from instaslice.agent.kubelet import podresources_pb2 as pods
+from instaslice.agent.kubelet.device_ids import DeviceId, Holder
 from instaslice.agent.kubelet.services import LIST_PODS
-from instaslice.agent.seats import Holder, Seat
 from instaslice.api import names
 
 TIMEOUT = 10.0
 CHECKPOINT = "kubelet_internal_checkpoint"
 
-Holders = dict[Seat, list[Holder]]
+Holders = dict[DeviceId, list[Holder]]
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -36,7 +36,7 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
     data: _Data
 
 
-async def listed(socket: Path) -> Holders:
+async def from_pod_resources(socket: Path) -> Holders:
     """Raises grpc.aio.AioRpcError where the kubelet does not answer."""
     # A channel of its own each time: one that is kept waits ever longer for a kubelet that was away.
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
@@ -48,11 +48,11 @@ async def listed(socket: Path) -> Holders:
                 if devices.resource_name.startswith(names.RESOURCE):
                     for each in devices.device_ids:
                         holder = Holder(container.name, namespace=pod.namespace, pod=pod.name)
-                        found.setdefault(Seat(each), []).append(holder)
+                        found.setdefault(DeviceId(each), []).append(holder)
     return found
 
 
-def remembered(folder: Path) -> Mapping[Seat, list[Holder]]:
+def from_checkpoint(folder: Path) -> Mapping[DeviceId, list[Holder]]:
     """All that stands in the kubelet's checkpoint. Empty where there is none; raises msgspec.DecodeError where it has
     another form, as another kubelet may write it."""
     try:
@@ -64,5 +64,5 @@ def remembered(folder: Path) -> Mapping[Seat, list[Holder]]:
         if entry.resource_name.startswith(names.RESOURCE):
             for ids in entry.device_ids.values():
                 for each in ids:
-                    found.setdefault(Seat(each), []).append(Holder(entry.container_name, uid=entry.pod_uid))
+                    found.setdefault(DeviceId(each), []).append(Holder(entry.container_name, uid=entry.pod_uid))
     return found

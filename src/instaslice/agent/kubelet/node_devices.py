@@ -14,17 +14,18 @@ from functools import partial
 import grpc.aio
 import msgspec
 
-from instaslice.agent import cdi, holdings, registration, resources
-from instaslice.agent.cdi import Edits
+from instaslice.agent import resources
 from instaslice.agent.files import write_whole
-from instaslice.agent.places import Places
-from instaslice.agent.plugin import KUBELET, Devices, NoSlice, Plugin
-from instaslice.agent.seats import Hold, Holder, Seat, SeatBook, profile_of, seat, unwell
-from instaslice.agent.wiring import Wiring
+from instaslice.agent.kubelet import cdi, pod_resources, registration
+from instaslice.agent.kubelet.cdi import Edits
+from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice, profile_of, seat, unwell
+from instaslice.agent.kubelet.device_plugin import KUBELET, DevicePlugin, Devices, NoSlice
+from instaslice.agent.kubelet.paths import NodePaths
+from instaslice.agent.kubelet.wiring import Wiring
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
 from instaslice.drivers import DriverError, GpuUuid, MigUuid, Slice
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 from instaslice.geometry import Model, Placement
 from instaslice.kube.clock import Clock
@@ -44,52 +45,52 @@ GLANCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
-class NodeGpu:
+class AdvertisedGpu:
     """A GPU of the node, and why it is not well; empty when it is. Of one that was not `read` it is not known which
     slices are there."""
 
     uuid: str
     model: Model
-    ill: str
+    unhealthy: str
     read: bool = True
 
 
-class Seating:
+class NodeDevices:
     """One node. `settle` tells it what is promised and what is there; `run` does the rest."""
 
-    def __init__(self, places: Places, wiring: Wiring, *, lanes: Lanes, clock: Clock) -> None:
+    def __init__(self, places: NodePaths, wiring: Wiring, *, executor: GpuExecutor, clock: Clock) -> None:
         """Raises InstasliceError where the book cannot be read."""
         self._places = places
         self._wiring = wiring
-        self._lanes = lanes
+        self._executor = executor
         self._clock = clock
         self._warn: Callable[[str], None] = log.warning
         self._listened: Callable[[], None] = lambda: None
         self._folder = cdi.Folder(places.cdi)
-        self._book = SeatBook(_read(places))
-        self._made: dict[Hold, tuple[Allocation, Slice]] = {}
-        self._named: set[Hold] = set()
+        self._book = DeviceAssignments(_read(places))
+        self._made: dict[PodSlice, tuple[Allocation, Slice]] = {}
+        self._named: set[PodSlice] = set()
         """By allocations, also those that end."""
         self._unnamed: set[tuple[str, str, int]] = set()
         """GPU, profile and start of slices that no allocation names."""
-        self._gpus: tuple[NodeGpu, ...] = ()
-        self._plugins: dict[str, Plugin] = {}
+        self._gpus: tuple[AdvertisedGpu, ...] = ()
+        self._plugins: dict[str, DevicePlugin] = {}
         self._tasks: asyncio.TaskGroup | None = None
         self._offered = asyncio.Event()
         self._news = asyncio.Event()
-        self._held: set[Seat] = set()
+        self._held: set[DeviceId] = set()
         """By the kubelet's last word."""
-        self._opened: dict[Seat, float] = {}
-        self._rounds: dict[Seat, int] = {}
+        self._opened: dict[DeviceId, float] = {}
+        self._rounds: dict[DeviceId, int] = {}
         """How often each seat was handed out by this process: an answer older than that tells nothing of it."""
         self._edits: dict[Slice, Edits] = {}
         self._asked: set[Slice] = set()
-        self._told: set[Seat] = set()
+        self._told: set[DeviceId] = set()
 
     # What the node tells it -----------------------------------------------------------------------------------------
 
     def settle(
-        self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], gpus: Sequence[NodeGpu]
+        self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], gpus: Sequence[AdvertisedGpu]
     ) -> None:
         """What is promised, what is there and which GPUs are well. What is taken back loses its file at once: call it
         before a slice is destroyed, too. Where allocations are lost while their slices are there, as with the object of
@@ -99,8 +100,8 @@ class Seating:
         for told in allocations:
             held = _slice(there.get(told.id))
             if told.wanted and held is not None:
-                made[Hold.of(told)] = (told, held)
-        named = set(map(Hold.of, allocations))
+                made[PodSlice.of(told)] = (told, held)
+        named = set(map(PodSlice.of, allocations))
         unnamed = {(each.gpu, each.profile, each.start) for each in slices if each.state is SliceState.FOREIGN}
         now = made, named, unnamed, tuple(gpus)
         if now == (self._made, self._named, self._unnamed, self._gpus):
@@ -139,14 +140,14 @@ class Seating:
         """Those of the slices that containers hold by the kubelet's word, promised or not, and who. Raises
         InstasliceError where the kubelet does not answer."""
         try:
-            told = await holdings.listed(self._places.pods)
+            told = await pod_resources.from_pod_resources(self._places.pods)
         except grpc.aio.AioRpcError as error:
             raise InstasliceError(f"no kubelet answers at {self._places.pods}: {error.details()}") from None
         return self._book.behind(slices, told)
 
     # What the kubelet asks ------------------------------------------------------------------------------------------
 
-    def allocate(self, asked: Sequence[Seat]) -> list[str]:
+    def allocate(self, asked: Sequence[DeviceId]) -> list[str]:
         """Hand out seats to a container that is not known yet. Raises NoSlice."""
         for profile in {profile_of(each) for each in asked}:
             count = sum(profile_of(each) == profile for each in asked)
@@ -203,7 +204,7 @@ class Seating:
         """Learn who holds what and act on it; whether there are seats whose holder has yet to be found."""
         rounds = dict(self._rounds)
         try:
-            holders = await holdings.listed(self._places.pods)
+            holders = await pod_resources.from_pod_resources(self._places.pods)
         except grpc.aio.AioRpcError as error:
             log.info("the kubelet does not say who holds which slice: %s", error.details())
             self._put()
@@ -226,7 +227,7 @@ class Seating:
         self._explain({each: holders[each] for each in opened & holders.keys()}, now)
         return bool(self._book.opened())
 
-    def _remember(self, holders: holdings.Holders, now: float) -> None:
+    def _remember(self, holders: pod_resources.Holders, now: float) -> None:
         """Add the holders that the API leaves out: init containers."""
         late = {
             each
@@ -236,13 +237,13 @@ class Seating:
         if not late:
             return
         try:
-            remembered = holdings.remembered(self._places.plugins)
+            remembered = pod_resources.from_checkpoint(self._places.plugins)
         except msgspec.MsgspecError as error:
             self._warn_once(late, f"the kubelet's checkpoint cannot be read ({error}): init containers get no slices")
             return
         holders.update({each: remembered[each] for each in late & remembered.keys()})
 
-    def _forget(self, unheld: set[Seat], now: float) -> None:
+    def _forget(self, unheld: set[DeviceId], now: float) -> None:
         gone = [each for each in unheld if now - self._opened.setdefault(each, now) >= NOBODYS_SECONDS]
         for each in gone:
             del self._book.seats[each]
@@ -251,7 +252,7 @@ class Seating:
         for each in self._opened.keys() - self._book.opened():
             del self._opened[each]
 
-    def _explain(self, unpromised: Mapping[Seat, Sequence[Holder]], now: float) -> None:
+    def _explain(self, unpromised: Mapping[DeviceId, Sequence[Holder]], now: float) -> None:
         for each, (holder, *_) in unpromised.items():
             if now - self._opened.setdefault(each, now) >= UNPROMISED_SECONDS:
                 self._warn_once(
@@ -260,7 +261,7 @@ class Seating:
                     "promised, and will not start: create the pod again, through InstaSlice's webhook",
                 )
 
-    def _warn_once(self, seats: set[Seat], note: str) -> None:
+    def _warn_once(self, seats: set[DeviceId], note: str) -> None:
         if seats - self._told:
             self._told |= seats
             self._warn(note)
@@ -280,11 +281,11 @@ class Seating:
         there = {held for _, held in self._made.values()}
         self._edits = {held: edits for held, edits in self._edits.items() if held in there}
 
-    def _orphaned(self) -> set[Seat]:
+    def _orphaned(self) -> set[DeviceId]:
         """Seats that are bound to a slice that is there, or may be, and that no allocation names."""
         unread = {gpu.uuid for gpu in self._gpus if not gpu.read}
 
-        def orphaned(hold: Hold) -> bool:
+        def orphaned(hold: PodSlice) -> bool:
             may_be = hold.gpu in unread and hold not in self._named
             return may_be or (hold.gpu, hold.profile, hold.start) in self._unnamed
 
@@ -292,7 +293,7 @@ class Seating:
 
     def _described(self, held: Slice) -> Edits | None:
         """What its container needs; None until a driver that takes its time has said it."""
-        if held not in self._edits and self._wiring.prompt:
+        if held not in self._edits and self._wiring.immediate:
             self._edits[held] = self._wiring.edits(held)
         elif held not in self._edits and held not in self._asked:
             assert self._tasks is not None
@@ -302,14 +303,16 @@ class Seating:
 
     async def _describe(self, held: Slice) -> None:
         try:
-            self._edits[held] = await self._lanes.call(held.gpu, "describe a slice", partial(self._wiring.edits, held))
+            self._edits[held] = await self._executor.call(
+                held.gpu, "describe a slice", partial(self._wiring.edits, held)
+            )
         except (DriverError, OSError) as error:
             self._warn(f"{held.placement} of GPU {held.gpu} cannot be given to its container: {error}")
             await self._clock.sleep(LATER)
         self._asked.discard(held)
         self._news.set()
 
-    def _file(self, each: Seat, told: Allocation, edits: Edits) -> bytes:
+    def _file(self, each: DeviceId, told: Allocation, edits: Edits) -> bytes:
         of_pod = [(a, held) for a, held in self._made.values() if a.pod.uid == told.pod.uid]
         number = next(n for n, (a, _) in enumerate(of_pod) if a == told)
         uuids = [str(held.mig_uuid) for a, held in of_pod if a.container == told.container]
@@ -325,22 +328,22 @@ class Seating:
 
     def _show(self) -> None:
         total = resources.total(gpu.model for gpu in self._gpus)
-        ill = resources.total(gpu.model for gpu in self._gpus if gpu.ill)
-        sick = {gpu.uuid for gpu in self._gpus if gpu.ill}
+        unhealthy = resources.total(gpu.model for gpu in self._gpus if gpu.unhealthy)
+        sick = {gpu.uuid for gpu in self._gpus if gpu.unhealthy}
         if total.keys() != self._plugins.keys():
             self._offered.set()
         for gone in self._plugins.keys() - total.keys():
             del self._plugins[gone]
         for resource, count in total.items():
             memory = resource == names.MEMORY
-            seats = [Seat(f"mem-{n}") if memory else seat(resource, n) for n in range(count)]
-            bad = unwell(seats, ill.get(resource, 0), self._book.seats, sick)
+            seats = [DeviceId(f"mem-{n}") if memory else seat(resource, n) for n in range(count)]
+            bad = unwell(seats, unhealthy.get(resource, 0), self._book.seats, sick)
             devices: Devices = {each: each not in bad for each in seats}
             if resource in self._plugins:
                 self._plugins[resource].show(devices)
             else:
                 allocate = _nothing if memory else self.allocate
-                self._plugins[resource] = Plugin(
+                self._plugins[resource] = DevicePlugin(
                     self._places.plugins, resource, devices, allocate, lambda: self._listened()
                 )
 
@@ -352,19 +355,19 @@ class Seating:
         write_whole(self._places.book, msgspec.json.encode(self._book.seats))
 
 
-def _nothing(_asked: Sequence[Seat]) -> list[str]:
+def _nothing(_asked: Sequence[DeviceId]) -> list[str]:
     """Memory is counted, not given: it comes with the slice."""
     return []
 
 
-def _read(places: Places) -> dict[Seat, Hold | None]:
+def _read(places: NodePaths) -> dict[DeviceId, PodSlice | None]:
     try:
-        told = msgspec.json.decode(places.book.read_bytes(), type=dict[str, Hold | None])
+        told = msgspec.json.decode(places.book.read_bytes(), type=dict[str, PodSlice | None])
     except FileNotFoundError:
         return {}
     except msgspec.DecodeError as error:
         raise InstasliceError(f"{places.book} is no book of seats ({error}); remove it: it is made anew") from None
-    return {Seat(each): hold for each, hold in told.items()}
+    return {DeviceId(each): hold for each, hold in told.items()}
 
 
 def _slice(made: PreparedSlice | None) -> Slice | None:

@@ -8,8 +8,19 @@ import logging
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from instaslice.drivers import Ailment, Driver, DriverError, Gpu, GpuUuid, Hung, Ill, Silent, Slice, Stuck
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers import (
+    Driver,
+    DriverError,
+    Gpu,
+    GpuUuid,
+    Hung,
+    Slice,
+    Stuck,
+    Unhealthy,
+    UnhealthyReason,
+    UnresponsiveGpu,
+)
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.nvml.driver import NvmlDriver
 from instaslice.drivers.nvml.session import REBOOT
 from instaslice.kube.clock import Clock
@@ -28,22 +39,22 @@ class WatchedDriver(Driver):
     def __init__(self, driver: NvmlDriver, deadline: float, clock: Clock) -> None:
         self.driver = driver
         self._clock = clock
-        # Lanes of their own: nobody who makes a slice waits behind somebody who waits for news.
-        self._looks = Lanes(deadline, clock.call_later)
-        self._health = Lanes(WATCH_SECONDS + deadline, clock.call_later)
+        # GpuExecutor of their own: nobody who makes a slice waits behind somebody who waits for news.
+        self._looks = GpuExecutor(deadline, clock.call_later)
+        self._health = GpuExecutor(WATCH_SECONDS + deadline, clock.call_later)
         self._gpus: tuple[Gpu, ...] = ()
-        self._silent: dict[int, Silent] = {}
-        self._ills: dict[GpuUuid, Ill | None] = {}
+        self._unresponsive: dict[int, UnresponsiveGpu] = {}
+        self._unhealthy: dict[GpuUuid, Unhealthy | None] = {}
         self.changed: Callable[[], None] = lambda: None
-        """Called in the event loop when another GPU is ill or well, or has joined."""
+        """Called in the event loop when another GPU is unhealthy or well, or has joined."""
 
     @classmethod
     async def found(cls, opened: Callable[[], NvmlDriver], deadline: float, clock: Clock) -> "WatchedDriver":
         """Of what `opened` blocks for. Raises what it raises, and Stuck where NVML itself does not come back."""
-        lanes = Lanes(deadline, clock.call_later)
+        executor = GpuExecutor(deadline, clock.call_later)
         try:
-            driver = await lanes.call(_ALL, "open NVML", opened)
-            count = await lanes.call(_ALL, "count GPUs", driver.count)
+            driver = await executor.call(_ALL, "open NVML", opened)
+            count = await executor.call(_ALL, "count GPUs", driver.count)
         except Hung:
             raise Stuck(f"NVIDIA's driver has not answered for {deadline:g} s; {REBOOT}") from None
         watched = cls(driver, deadline, clock)
@@ -55,13 +66,13 @@ class WatchedDriver(Driver):
         async with asyncio.TaskGroup() as tasks:
             watched: set[GpuUuid] = set()
             while True:
-                for gpu in self._ills.keys() - watched:
+                for gpu in self._unhealthy.keys() - watched:
                     tasks.create_task(self._watch(gpu))
                     watched.add(gpu)
                 await self._clock.sleep(AGAIN_SECONDS)
-                before = self.silent()
-                await self._look(list(self._silent))
-                if self.silent() != before:
+                before = self.unresponsive()
+                await self._look(list(self._unresponsive))
+                if self.unresponsive() != before:
                     self.changed()
 
     # The interface --------------------------------------------------------------------------------------------------
@@ -72,8 +83,8 @@ class WatchedDriver(Driver):
     def discover(self) -> tuple[Gpu, ...]:
         return self._gpus
 
-    def silent(self) -> tuple[Silent, ...]:
-        return tuple(self._silent.values())
+    def unresponsive(self) -> tuple[UnresponsiveGpu, ...]:
+        return tuple(self._unresponsive.values())
 
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
         return self.driver.slices(gpu)
@@ -84,9 +95,9 @@ class WatchedDriver(Driver):
     def destroy(self, doomed: Slice) -> None:
         self.driver.destroy(doomed)
 
-    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         """What was heard last, at once, whatever `seconds` says."""
-        return self._ills[gpu]
+        return self._unhealthy[gpu]
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -98,29 +109,31 @@ class WatchedDriver(Driver):
     async def _look_at(self, index: int) -> None:
         name = GpuUuid(str(index))
         try:
-            gpu = await self._looks.call(name, "a look at it", partial(self.driver.look, index))
+            gpu = await self._looks.call(name, "a look at it", partial(self.driver.probe, index))
         except DriverError as error:
-            kind = Ailment.HUNG if isinstance(error, Hung) else Ailment.OTHER
-            self._silent[index] = Silent(index, Ill(str(error), kind), self.driver.uuid(index))
+            kind = UnhealthyReason.HUNG if isinstance(error, Hung) else UnhealthyReason.OTHER
+            self._unresponsive[index] = UnresponsiveGpu(index, Unhealthy(str(error), kind), self.driver.uuid(index))
             return
         # How it is comes first: nothing may be placed on a GPU that waits for its reset.
-        if gpu is not None and gpu.uuid not in self._ills:
-            self._ills[gpu.uuid] = await self._ask(gpu.uuid, None, 0)
+        if gpu is not None and gpu.uuid not in self._unhealthy:
+            self._unhealthy[gpu.uuid] = await self._ask(gpu.uuid, None, 0)
             self._gpus = tuple(sorted((*self._gpus, gpu), key=lambda each: each.index))
-        if self._silent.pop(index, None):
+        if self._unresponsive.pop(index, None):
             log.info("GPU %d answers now", index)
 
     async def _watch(self, gpu: GpuUuid) -> None:
         while True:
-            before = self._ills[gpu]
-            self._ills[gpu] = await self._ask(gpu, before, WATCH_SECONDS)
-            if self._ills[gpu] != before:
+            before = self._unhealthy[gpu]
+            self._unhealthy[gpu] = await self._ask(gpu, before, WATCH_SECONDS)
+            if self._unhealthy[gpu] != before:
                 self.changed()
 
-    async def _ask(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    async def _ask(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         ask = partial(self.driver.watch_health, gpu, known, seconds)
         try:
             return await self._health.call(gpu, "look after it", ask)
         except Hung:
             # The same words each time: the next question waits behind the one that hangs, and is Hung too.
-            return Ill(str(Hung(gpu, f"it has not said for {self._health.deadline:g} s how it is")), Ailment.HUNG)
+            return Unhealthy(
+                str(Hung(gpu, f"it has not said for {self._health.deadline:g} s how it is")), UnhealthyReason.HUNG
+            )

@@ -17,19 +17,19 @@ from instaslice.agent.decision import (
     Create,
     Decision,
     Destroy,
-    Gpu,
-    Past,
-    Place,
+    GpuState,
+    LastReports,
+    Slot,
     Step,
     decide,
-    place_of,
+    slot_of,
     unreadable,
 )
 from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import Ailment, Driver, DriverError, Hung, Ill, InUse, Slice, SlotTaken
+from instaslice.drivers import Driver, DriverError, Hung, InUse, Slice, SlotTaken, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.kube.clock import Clock
 from instaslice.kube.limits import grown
 
@@ -39,7 +39,7 @@ LONGEST_RETRY = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class OrphanPolicy:
     """What the administrator chose. Orphans that no pod uses are destroyed after `grace` seconds; with `keep_foreign`
     only ours."""
 
@@ -48,13 +48,13 @@ class Habits:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class WorkerContext:
     """What a worker needs of the process it is in."""
 
     driver: Driver
-    lanes: Lanes
+    executor: GpuExecutor
     clock: Clock
-    habits: Habits
+    orphan_policy: OrphanPolicy
     spawn: Callable[[Coroutine[Any, Any, None]], "Task[None]"]
     """Runs a coroutine whose failure ends the process."""
     changed: Callable[[], None]
@@ -66,26 +66,26 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class _Trouble:
-    reason: str
+class _Backoff:
+    message: str
     tries: int
     due: float
-    kind: Ailment
+    reason: UnhealthyReason
 
     @classmethod
-    def after(cls, before: "_Trouble | None", error: DriverError, now: float) -> "_Trouble":
+    def after(cls, before: "_Backoff | None", error: DriverError, now: float) -> "_Backoff":
         tries = before.tries + 1 if before else 0
-        kind = Ailment.HUNG if isinstance(error, Hung) else Ailment.OTHER
+        kind = UnhealthyReason.HUNG if isinstance(error, Hung) else UnhealthyReason.OTHER
         return cls(str(error), tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries), kind)
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _ReadSlices:
     """Read what is on the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Ask:
+class _CheckUsage:
     """Find out which of these orphans pods use. Their grace is over."""
 
     orphans: tuple[Slice, ...]
@@ -94,24 +94,24 @@ class _Ask:
 class GpuWorker:
     """One GPU. Everything but the driver's calls happens on the event loop; `reports` is what to say of it now."""
 
-    def __init__(self, gpu: drivers.Gpu, around: Surroundings, past: Sequence[PreparedSlice], lost: str = "") -> None:
+    def __init__(self, gpu: drivers.Gpu, context: WorkerContext, past: Sequence[PreparedSlice], lost: str = "") -> None:
         """`past` is what was reported before, by this process or an earlier one; `lost` is why slices may be gone."""
         self.gpu = gpu
         self.reports: tuple[PreparedSlice, ...] = tuple(past)
-        self._around = around
-        self._past: Past = {each.id: each for each in past}
+        self._context = context
+        self._past: LastReports = {each.id: each for each in past}
         self._lost = lost or MISSING
         self._allocations: tuple[Allocation, ...] = ()
         self._found: tuple[Slice, ...] = ()
         self._stale = True
         self.read = False
         """Whether this process has read what is on the GPU."""
-        self._ill: Ill | None = None
-        self._blind: _Trouble | None = None
-        self._troubles: dict[Place, _Trouble] = {}
+        self._unhealthy: Unhealthy | None = None
+        self._blind: _Backoff | None = None
+        self._troubles: dict[Slot, _Backoff] = {}
         self._refused: list[tuple[Allocation, str]] = []
-        self._orphaned: dict[Place, float] = {}
-        self._ours: frozenset[Place] = frozenset()
+        self._orphaned: dict[Slot, float] = {}
+        self._ours: frozenset[Slot] = frozenset()
         self._unused: frozenset[Slice] = frozenset()
         """Orphans that no pod was found to use when we asked, a moment ago."""
         self._decision: Decision | None = None
@@ -120,14 +120,14 @@ class GpuWorker:
     # What the node tells it -----------------------------------------------------------------------------------------
 
     @property
-    def ill(self) -> Ill | None:
+    def unhealthy(self) -> Unhealthy | None:
         """Why nothing can be made on this GPU; None when it is well."""
-        return self._ill or (Ill(self._blind.reason, self._blind.kind) if self._blind else None)
+        return self._unhealthy or (Unhealthy(self._blind.message, self._blind.reason) if self._blind else None)
 
     @property
-    def told(self) -> Ill | None:
+    def told(self) -> Unhealthy | None:
         """What the driver said last of its health."""
-        return self._ill
+        return self._unhealthy
 
     def take(self, allocations: tuple[Allocation, ...]) -> None:
         """What is promised on this GPU now."""
@@ -140,13 +140,13 @@ class GpuWorker:
         self._stale = True
         self._lost = lost or self._lost
 
-    def health(self, ill: Ill | None) -> None:
+    def health(self, unhealthy: Unhealthy | None) -> None:
         """What the driver says ails the GPU. One that is well again is tried again at once."""
-        if ill == self._ill:
+        if unhealthy == self._unhealthy:
             return
-        self._ill = ill
+        self._unhealthy = unhealthy
         self._decision = None
-        if not ill:
+        if not unhealthy:
             self._blind = None
             self._troubles.clear()
             self._stale = True
@@ -154,7 +154,7 @@ class GpuWorker:
     def advance(self) -> None:
         """Do what is due: at once where the driver is prompt, otherwise in a task that says when it got further."""
         if self._task is None and self._rest() is not None:
-            self._task = self._around.spawn(self._work())
+            self._task = self._context.spawn(self._work())
 
     def again(self) -> float | None:
         """Seconds until there will be something to do even if nothing happens; None: nothing."""
@@ -167,8 +167,8 @@ class GpuWorker:
             for place, since in self._orphaned.items():
                 if self._goes(place):
                     trouble = self._troubles.get(place)
-                    dues.append(max(since + self._around.habits.grace, trouble.due if trouble else 0.0))
-        return max(0.0, min(dues) - self._around.clock.monotonic()) if dues else None
+                    dues.append(max(since + self._context.orphan_policy.grace, trouble.due if trouble else 0.0))
+        return max(0.0, min(dues) - self._context.clock.monotonic()) if dues else None
 
     def end(self) -> None:
         if self._task is not None:
@@ -176,10 +176,10 @@ class GpuWorker:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _rest(self) -> "Step | _Look | _Ask | None":
+    def _rest(self) -> "Step | _ReadSlices | _CheckUsage | None":
         """What has to be waited for, after all that can be done at once."""
         while (work := self._next()) is not None:
-            if isinstance(work, _Ask) or not self._around.driver.prompt(self.gpu.uuid):
+            if isinstance(work, _CheckUsage) or not self._context.driver.immediate(self.gpu.uuid):
                 return work
             try:
                 self._did(work, self._call(work))
@@ -190,26 +190,26 @@ class GpuWorker:
     async def _work(self) -> None:
         try:
             while (work := self._rest()) is not None:
-                if isinstance(work, _Ask):
-                    self._answered(work, await self._around.in_use(work.orphans))
+                if isinstance(work, _CheckUsage):
+                    self._answered(work, await self._context.in_use(work.orphans))
                 else:
                     await self._do(work)
                 self._next()
-                self._around.changed()
+                self._context.changed()
         finally:
             self._task = None
 
-    async def _do(self, work: Step | _Look) -> None:
+    async def _do(self, work: Step | _ReadSlices) -> None:
         try:
-            self._did(work, await self._around.lanes.call(self.gpu.uuid, _name(work), partial(self._call, work)))
+            self._did(work, await self._context.executor.call(self.gpu.uuid, _name(work), partial(self._call, work)))
         except DriverError as error:
             self._did_not(work, error)
 
-    def _call(self, work: Step | _Look) -> tuple[Slice, ...]:
+    def _call(self, work: Step | _ReadSlices) -> tuple[Slice, ...]:
         """Blocks. What is there afterwards, as far as the call tells."""
-        driver, gpu = self._around.driver, self.gpu.uuid
+        driver, gpu = self._context.driver, self.gpu.uuid
         match work:
-            case _Look():
+            case _ReadSlices():
                 return driver.slices(gpu)
             case Create(wanted):
                 return (driver.create(gpu, wanted.profile, wanted.start),)
@@ -217,41 +217,43 @@ class GpuWorker:
                 driver.destroy(doomed)
                 return ()
 
-    def _next(self) -> Step | _Look | _Ask | None:
+    def _next(self) -> Step | _ReadSlices | _CheckUsage | None:
         """What to do now; brings the reports up to date where what is on the GPU is known."""
-        now = self._around.clock.monotonic()
+        now = self._context.clock.monotonic()
         if self._stale:
             if self._blind is None or self._blind.due <= now:
-                return _Look()
+                return _ReadSlices()
             if self._decision is None:
-                ill = self._ill.words if self._ill else self._blind.reason
-                self._settle(unreadable(self._allocations, self._past, ill))
+                unhealthy = self._unhealthy.message if self._unhealthy else self._blind.message
+                self._settle(unreadable(self._allocations, self._past, unhealthy))
                 self._decision = Decision((), self.reports)
             return None
         decision = self._decide(now)
         for step in decision.steps:
-            if isinstance(step, Create) or self._due(place_of(step.doomed), now):
+            if isinstance(step, Create) or self._due(slot_of(step.doomed), now):
                 return step
-        over = tuple(each for each in decision.orphans if self._over(place_of(each), now))
+        over = tuple(each for each in decision.orphans if self._over(slot_of(each), now))
         unused = next((each for each in over if each in self._unused), None)
         if unused is not None:
             return Destroy(unused)
-        return _Ask(over) if over else None
+        return _CheckUsage(over) if over else None
 
     def _decide(self, now: float) -> Decision:
         if self._decision is not None:
             return self._decision
-        there = {place_of(each) for each in self._found}
+        there = {slot_of(each) for each in self._found}
         for wanted, reason in self._refused:
             # The slice may have been there already without our knowing: then it is taken over.
-            if place_of(wanted) not in there:
+            if slot_of(wanted) not in there:
                 self._give_up(wanted, reason)
         self._refused.clear()
         self._troubles = {place: trouble for place, trouble in self._troubles.items() if place in there}
-        troubles = {place: trouble.reason for place, trouble in self._troubles.items()}
-        gpu = Gpu(self.gpu.uuid, self._found, self._ill.words if self._ill else "", troubles, self._lost)
+        troubles = {place: trouble.message for place, trouble in self._troubles.items()}
+        gpu = GpuState(
+            self.gpu.uuid, self._found, self._unhealthy.message if self._unhealthy else "", troubles, self._lost
+        )
         decision = decide(self._allocations, gpu, self._past)
-        orphans = {place_of(each) for each in decision.orphans}
+        orphans = {slot_of(each) for each in decision.orphans}
         for claimed in self._orphaned.keys() - orphans:
             # What kept it as an orphan says nothing of it as somebody's slice.
             self._troubles.pop(claimed, None)
@@ -268,25 +270,25 @@ class GpuWorker:
         self.reports = reports
         for each in reports:
             if each.state is SliceState.FAILED and not _failed(before, each.id):
-                self._around.failed(each)
+                self._context.failed(each)
 
-    def _did(self, work: Step | _Look, there: tuple[Slice, ...]) -> None:
+    def _did(self, work: Step | _ReadSlices, there: tuple[Slice, ...]) -> None:
         match work:
-            case _Look():
+            case _ReadSlices():
                 self._stale, self.read = False, True
                 self._blind = None
                 self._found = there
             case Create():
                 self._found += there
             case Destroy(doomed):
-                place = place_of(doomed)
+                place = slot_of(doomed)
                 self._troubles.pop(place, None)
-                self._found = tuple(each for each in self._found if place_of(each) != place)
+                self._found = tuple(each for each in self._found if slot_of(each) != place)
         self._decision = None
 
-    def _did_not(self, work: Step | _Look, error: DriverError) -> None:
+    def _did_not(self, work: Step | _ReadSlices, error: DriverError) -> None:
         """The call may have taken effect in part, so the next thing is to look."""
-        now = self._around.clock.monotonic()
+        now = self._context.clock.monotonic()
         self._stale = True
         self._decision = None
         self._unused = frozenset()
@@ -296,46 +298,46 @@ class GpuWorker:
             case Create(wanted):
                 self._give_up(wanted, str(error))
             case Destroy(doomed):
-                place = place_of(doomed)
-                self._troubles[place] = _Trouble.after(self._troubles.get(place), error, now)
-        if isinstance(work, _Look) or isinstance(error, Hung):
-            self._blind = _Trouble.after(self._blind, error, now)
+                place = slot_of(doomed)
+                self._troubles[place] = _Backoff.after(self._troubles.get(place), error, now)
+        if isinstance(work, _ReadSlices) or isinstance(error, Hung):
+            self._blind = _Backoff.after(self._blind, error, now)
 
-    def _answered(self, ask: _Ask, used: Mapping[Slice, str]) -> None:
-        now = self._around.clock.monotonic()
+    def _answered(self, ask: _CheckUsage, used: Mapping[Slice, str]) -> None:
+        now = self._context.clock.monotonic()
         for orphan, reason in used.items():
-            place = place_of(orphan)
-            self._troubles[place] = _Trouble.after(self._troubles.get(place), InUse(reason, ()), now)
+            place = slot_of(orphan)
+            self._troubles[place] = _Backoff.after(self._troubles.get(place), InUse(reason, ()), now)
         self._unused = frozenset(ask.orphans) - used.keys()
         self._decision = None
 
-    def _over(self, place: Place, now: float) -> bool:
+    def _over(self, place: Slot, now: float) -> bool:
         """Whether the time of an orphan is over."""
-        waited = now - self._orphaned[place] >= self._around.habits.grace
+        waited = now - self._orphaned[place] >= self._context.orphan_policy.grace
         return waited and self._goes(place) and self._due(place, now)
 
-    def _due(self, place: Place, now: float) -> bool:
+    def _due(self, place: Slot, now: float) -> bool:
         trouble = self._troubles.get(place)
         return trouble is None or trouble.due <= now
 
-    def _goes(self, place: Place) -> bool:
-        return not self._around.habits.keep_foreign or place in self._ours
+    def _goes(self, place: Slot) -> bool:
+        return not self._context.orphan_policy.keep_foreign or place in self._ours
 
     def _give_up(self, wanted: Allocation, reason: str) -> None:
         before = self._past[wanted.id]
         failed = msgspec.structs.replace(before, state=SliceState.FAILED, reason=words(reason))
         self._past = {**self._past, wanted.id: failed}
-        self._around.failed(failed)
+        self._context.failed(failed)
 
 
-def _failed(past: Past, name: str) -> bool:
+def _failed(past: LastReports, name: str) -> bool:
     before = past.get(name)
     return before is not None and before.state is SliceState.FAILED
 
 
-def _name(work: Step | _Look) -> str:
+def _name(work: Step | _ReadSlices) -> str:
     match work:
-        case _Look():
+        case _ReadSlices():
             return "list slices"
         case Create(wanted):
             return f"create {wanted.profile} at {wanted.start}"

@@ -5,13 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from instaslice.agent.watched import WatchedDriver
+from instaslice.agent.health_watch import WatchedDriver
 from instaslice.drivers import Driver
 from instaslice.drivers.nvml.driver import NvmlDriver
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import Node
 
-Say = Callable[[str, str, str], None]
+Warn = Callable[[str, str, str], None]
 """Tells people, on the object of the node: why, at what, and in words."""
 
 
@@ -21,14 +21,14 @@ class Control(Protocol):
     def obey(self, node: Node) -> None: ...
 
 
-class Machines(Protocol):
+class GpuSource(Protocol):
     """The GPUs of nodes."""
 
     def shape(self, node: Node) -> Hashable:
         """A node of another shape is another machine. Raises BadInput."""
         ...
 
-    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, Control]:
+    def machine(self, node: Node, say: Warn, changed: Callable[[], None]) -> tuple[Driver, Control]:
         """Raises InstasliceError where the node has none that could be used. `changed` is called, in the event loop,
         when their health has changed by itself."""
         ...
@@ -60,13 +60,13 @@ class Hardware:
     def shape(self, node: Node) -> Hashable:
         return "hardware"
 
-    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, Control]:
+    def machine(self, node: Node, say: Warn, changed: Callable[[], None]) -> tuple[Driver, Control]:
         for gpu, why in self.driver.left_alone.items():
             say("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
-        for each in self._watched.silent():
-            say(each.ill.kind, "Discover", f"{each.ill.words}; until it answers it is not used")
+        for each in self._watched.unresponsive():
+            say(each.unhealthy.reason, "Discover", f"{each.unhealthy.message}; until it answers it is not used")
         self._watched.changed = changed
-        return self._watched, _Nobody()
+        return self._watched, _NoControl()
 
     def forget(self, node: Node) -> None:
         """Hardware stays."""
@@ -75,7 +75,7 @@ class Hardware:
         await self._watched.run()
 
 
-class _Nobody:
+class _NoControl:
     """Nobody controls hardware by annotations."""
 
     def obey(self, node: Node) -> None:

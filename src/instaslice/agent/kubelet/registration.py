@@ -7,7 +7,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from instaslice.agent.plugin import KUBELET, Plugin
+from instaslice.agent.kubelet.device_plugin import KUBELET, DevicePlugin
 
 log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ GLANCE_SECONDS = 0.5
 RETRY_SECONDS = 1.0
 
 
-async def keep(folder: Path, plugins: Iterable[Plugin]) -> None:
+async def keep(folder: Path, plugins: Iterable[DevicePlugin]) -> None:
     """Until cancelled: serve, register, and do so again with every new kubelet. One that is away is waited for."""
     every = tuple(plugins)
     known: tuple[int, int] | None = None
@@ -35,7 +35,7 @@ async def keep(folder: Path, plugins: Iterable[Plugin]) -> None:
             await each.stop()
 
 
-async def _introduce(plugins: tuple[Plugin, ...]) -> bool:
+async def _introduce(plugins: tuple[DevicePlugin, ...]) -> bool:
     for each in plugins:
         await each.stop()
         try:

@@ -12,8 +12,8 @@ import grpc.aio
 
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import services
+from instaslice.agent.kubelet.device_ids import DeviceId
 from instaslice.agent.kubelet.services import Context
-from instaslice.agent.seats import Seat
 from instaslice.api.names import GROUP
 from instaslice.errors import InstasliceError
 
@@ -31,13 +31,13 @@ class NoSlice(InstasliceError):
     """The kubelet asks for a slice that is not there."""
 
 
-Devices = Mapping[Seat, bool]
+Devices = Mapping[DeviceId, bool]
 """All seats of a resource → whether they are well."""
-Allocate = Callable[[Sequence[Seat]], Sequence[str]]
+Allocate = Callable[[Sequence[DeviceId]], Sequence[str]]
 """Seats that a container gets → names of its devices for the runtime. Raises NoSlice."""
 
 
-class Plugin:
+class DevicePlugin:
     """Serves one resource. Every stream begins with the full list and repeats it whole at each `show`."""
 
     def __init__(
@@ -126,7 +126,7 @@ class Plugin:
         answer = plugins.AllocateResponse()
         try:
             for container in question.container_requests:
-                devices = self._allocate([Seat(each) for each in container.devices_ids])
+                devices = self._allocate([DeviceId(each) for each in container.devices_ids])
                 answer.container_responses.add(cdi_devices=[plugins.CDIDevice(name=name) for name in devices])
         except NoSlice as error:
             log.warning("%s", error)

@@ -14,15 +14,15 @@ from functools import partial
 from typing import Any
 
 from instaslice.agent import report
-from instaslice.agent.machines import Control, Machines
+from instaslice.agent.gpu_source import Control, GpuSource
+from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
+from instaslice.agent.kubelet.node_devices import AdvertisedGpu, NodeDevices
 from instaslice.agent.node import NodeAgent, capacity, unserved
 from instaslice.agent.resources import advertised, correction
-from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.usage import in_use
-from instaslice.agent.worker import Habits, Surroundings
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, InstasliceStatus, PreparedSlice
 from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, gathering
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client, JsonOp, Selector
@@ -47,7 +47,7 @@ WORKERS = 16
 
 
 @dataclass
-class Played:
+class ServedNode:
     """A node that we play, and the last that we wrote of it; None where that is not known."""
 
     node: Node
@@ -64,30 +64,30 @@ class Played:
     glanced: float
 
 
-class Fleet:
+class AgentProcess:
     """Serves all nodes that a selector finds, as they come and go. With `seating` it is the one node that we are on:
     its kubelet learns what there is from device plugins, where of others the node's status is written."""
 
     def __init__(
         self,
         client: Client,
-        machines: Machines,
+        machines: GpuSource,
         *,
         selector: Selector,
         clock: Clock,
         rng: random.Random,
-        habits: Habits | None = None,
-        lanes: Lanes | None = None,
-        seating: Seating | None = None,
+        orphan_policy: OrphanPolicy | None = None,
+        executor: GpuExecutor | None = None,
+        seating: NodeDevices | None = None,
     ) -> None:
         self._client = client
         self._machines = machines
         self._seating = seating
         self._clock = clock
         self._rng = rng
-        self._habits = habits or Habits()
-        self._lanes = lanes or Lanes()
-        self._played: dict[str, Played] = {}
+        self._orphan_policy = orphan_policy or OrphanPolicy()
+        self._executor = executor or GpuExecutor()
+        self._played: dict[str, ServedNode] = {}
         self._queue: Queue[str] = Queue(clock=clock)
         self._tasks: asyncio.TaskGroup | None = None
         self._writing = asyncio.Semaphore(AT_ONCE)
@@ -172,7 +172,7 @@ class Fleet:
         waits.append(max(0.0, played.glanced + GLANCE_SECONDS - self._clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
 
-    def _play(self, node: Node, thing: Instaslice) -> Played:
+    def _play(self, node: Node, thing: Instaslice) -> ServedNode:
         """The agent of the node; a new one where its machine, its shape or its object is another."""
         name, shape = node.metadata.name, self._machines.shape(node)
         played = self._played.get(name)
@@ -191,18 +191,18 @@ class Fleet:
         driver, control = self._machines.machine(node, partial(self._warn, regarding), changed)
         # Before the agent reads it: a boot that was asked for while nobody was there has happened.
         control.obey(node)
-        around = Surroundings(
+        context = WorkerContext(
             driver=driver,
-            lanes=self._lanes,
+            executor=self._executor,
             clock=self._clock,
-            habits=self._habits,
+            orphan_policy=self._orphan_policy,
             spawn=self._spawn,
             changed=changed,
             failed=partial(self._failed, regarding),
             in_use=partial(in_use, self._client, self._seating, name),
         )
-        agent = NodeAgent(around, thing.status)
-        played = self._played[name] = Played(
+        agent = NodeAgent(context, thing.status)
+        played = self._played[name] = ServedNode(
             node=node,
             shape=shape,
             agent=agent,
@@ -217,7 +217,7 @@ class Fleet:
         )
         return played
 
-    def _glance(self, played: Played, thing: Instaslice) -> None:
+    def _glance(self, played: ServedNode, thing: Instaslice) -> None:
         """Once in a while: is all as we think it is, on the hardware and in the object?"""
         now = self._clock.monotonic()
         if now - played.glanced < GLANCE_SECONDS:
@@ -227,7 +227,7 @@ class Fleet:
         if thing.status != played.written:
             played.written = None
 
-    async def _report(self, played: Played, node: Node, thing: Instaslice) -> float | None:
+    async def _report(self, played: ServedNode, node: Node, thing: Instaslice) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
         silence = self._seating.silence if self._seating is not None else ""
         status = played.agent.status(capacity(node), silence)
@@ -246,7 +246,7 @@ class Fleet:
         played.free_at = played.wrote + gathering(played.wrote - began, REPORT_TIMES)
         return None
 
-    def _pause(self, played: Played, status: InstasliceStatus, now: float) -> float:
+    def _pause(self, played: ServedNode, status: InstasliceStatus, now: float) -> float:
         """How long a report may wait for company. One that leaves nothing under way goes at once: the next will not
         come before the controller writes again, which has gathered what it wants."""
         if not report.awaited(played.written, status):
@@ -263,16 +263,16 @@ class Fleet:
             async with self._writing:
                 await self._client.patch(INSTASLICES, key, [same, *ops], manager=MANAGER, subresource="status")
 
-    def _seat(self, played: Played, thing: Instaslice) -> None:
+    def _seat(self, played: ServedNode, thing: Instaslice) -> None:
         if self._seating is not None:
             agent, unread = played.agent, played.agent.unread
             gpus = [
-                NodeGpu(uuid, model, ill, uuid not in unread)
-                for (uuid, ill), model in zip(agent.ills.items(), agent.models, strict=True)
+                AdvertisedGpu(uuid, model, unhealthy, uuid not in unread)
+                for (uuid, unhealthy), model in zip(agent.unhealthy.items(), agent.models, strict=True)
             ]
             self._seating.settle(thing.spec.allocations, agent.slices, gpus)
 
-    async def _advertise(self, node: Node, played: Played) -> None:
+    async def _advertise(self, node: Node, played: ServedNode) -> None:
         if self._seating is not None:
             return
         change = correction(node.status, played.advertised)
@@ -300,7 +300,7 @@ class Fleet:
             await self._client.patch(INSTASLICES, Key("", meta.name), [same, UNTRACKED], manager=MANAGER)
 
     async def _refuse(self, node: Node, thing: Instaslice, error: InstasliceError) -> float | None:
-        """Say on the object why its node cannot be played; a changed label brings it back here."""
+        """Warn on the object why its node cannot be played; a changed label brings it back here."""
         self._stop(node.metadata.name)
         log.warning("node %s: %s", node.metadata.name, error)
         status = unserved(thing, str(error), self._clock.now())
@@ -312,7 +312,7 @@ class Fleet:
         if played := self._stop(name):
             self._machines.forget(played.node)
 
-    def _stop(self, name: str) -> Played | None:
+    def _stop(self, name: str) -> ServedNode | None:
         played = self._played.pop(name, None)
         if played is not None:
             played.agent.end()
