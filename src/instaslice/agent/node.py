@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.agent.decision import reported
+from instaslice.agent.decision import report_of
 from instaslice.agent.gpu_worker import GpuWorker, WorkerContext
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
@@ -174,8 +174,8 @@ class NodeAgent:
         """What becomes of an allocation on a GPU that was taken out of the node."""
         has = ", ".join(self._workers) or "none"
         if not told.wanted:
-            return reported(told, SliceState.DELETED)
-        return reported(told, SliceState.FAILED, reason=f"GPU {told.gpu} is not in this node (it has {has})")
+            return report_of(told, SliceState.DELETED)
+        return report_of(told, SliceState.FAILED, reason=f"GPU {told.gpu} is not in this node (it has {has})")
 
 
 def unserved(thing: Instaslice, why: str, now: datetime) -> InstasliceStatus:
@@ -216,7 +216,7 @@ def _named(index: int, uuid: str, unhealthy: Unhealthy) -> str:
 
 
 def _restarted(before: str | None, now: str) -> str:
-    return f"the node was started anew (boot {now}, before {before})" if before and before != now else ""
+    return f"the node was restarted (boot {now}, before {before})" if before and before != now else ""
 
 
 def _condition(

@@ -164,7 +164,7 @@ def test_a_boot_under_a_running_pod_is_told_as_what_took_its_slice():
     bench.work()
     bench.driver.reboot()
     assert bench.work() == {"a-0": "failed"}
-    assert bench.written.slices[0].reason.startswith("slice lost: the node was started anew (boot ")
+    assert bench.written.slices[0].reason.startswith("slice lost: the node was restarted (boot ")
 
 
 @pytest.mark.parametrize("state, told", [("creating", "failed"), ("ungated", "failed"), ("deleting", "deleted")])
