@@ -21,6 +21,6 @@ def late(*arguments):
 
 
 pynvml.nvmlDeviceGetGpuInstancePossiblePlacements = late
-health_watch.AGAIN_SECONDS = 1.0
+health_watch.PROBE_SECONDS = 1.0
 sys.argv[1:2] = []
 main()

@@ -50,14 +50,14 @@ def nvml():
 @pytest.fixture
 def soon(monkeypatch):
     monkeypatch.setattr(health_watch, "WATCH_SECONDS", 0.5)
-    monkeypatch.setattr(health_watch, "AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(health_watch, "PROBE_SECONDS", 0.5)
 
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetGpuInstancePossiblePlacements"])
 async def test_a_gpu_that_hangs_at_the_start_is_named_and_joins_when_it_answers(nvml, index, gpu, soon, call):
     nvml.hangs[call] = threading.Event()
-    driver = await WatchedDriver.found(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
+    driver = await WatchedDriver.open(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
     (silent,) = driver.unresponsive()
     print("while it hangs:", silent.unhealthy.message)
     assert driver.discover() == () and silent.unhealthy.reason is UnhealthyReason.HUNG
@@ -72,7 +72,7 @@ async def test_a_gpu_that_hangs_at_the_start_is_named_and_joins_when_it_answers(
 
 @pytest.mark.timeout(90)
 async def test_a_gpu_that_hangs_later_is_ill_until_it_answers_and_slices_are_made_meanwhile(nvml, index, gpu, soon):
-    driver = await WatchedDriver.found(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
+    driver = await WatchedDriver.open(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
     assert driver.watch_health(gpu.uuid, None, 0) is None
     async with running(driver) as news:
         nvml.hangs["nvmlDeviceGetFieldValues"] = threading.Event()

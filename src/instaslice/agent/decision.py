@@ -81,7 +81,8 @@ def slot_of(thing: Allocation | PreparedSlice | Slice) -> Slot:
 
 
 def decide(allocations: Sequence[Allocation], gpu: GpuState, last: LastReports) -> Decision:
-    """For a GPU that can be read. Idempotent: with its own reports as `last`, and nothing changed, it decides the same."""
+    """For a GPU whose slices can be listed. Idempotent: on its own reports, with nothing changed, it decides the
+    same."""
     ending = [each for each in allocations if not each.wanted]
     wanted = [each for each in allocations if each.wanted]
     free = {slot_of(each): each for each in gpu.found}

@@ -1,15 +1,15 @@
-"""Faults of emulated GPUs, as they are written on a node: `0 lost; 1 held 4`. Parsed here, felt in `drivers.faults`.
+"""Faults of emulated GPUs, as written in an annotation of a node: `0 lost; 1 held 4`. `drivers.faults` has the effects.
 
     0 lost                  GPU 0 has failed: every call is refused, and it is unhealthy
     0 lost Xid 48: …        the same, for that reason
-    0 hang                  calls for GPU 0 do not come back
+    0 hang                  calls for GPU 0 do not return
     0 refuse                every create on GPU 0 finds its slot taken
     0 refuse 3              the next three do
     0 held 4                the slice that begins at memory slice 4 is in use
     0 monitored 4           somebody holds only its GPU instance, as a monitor does
 
-What is written holds until it is changed or removed; the count of `refuse 3` begins when it is written, and again
-when the agent is restarted.
+A fault lasts until the annotation is changed or removed; the count of `refuse 3` begins when it is written, and again
+when the agent restarts.
 """
 
 import re
@@ -30,7 +30,7 @@ HOLDER = "a fault that was asked for"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: the GPU by its index, and what ails it."""
+    """One fault of the GPU with this index."""
 
     gpu: int
     kind: str
@@ -44,7 +44,7 @@ def parse(text: str) -> tuple[Fault, ...]:
 
 
 def apply(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) -> None:
-    """These and no others. Raises BadInput for a GPU that the node does not have."""
+    """Have these faults and no others. Raises BadInput for a GPU that the node does not have."""
     for fault in wanted:
         if fault.gpu >= len(gpus):
             raise BadInput(f"fault on GPU {fault.gpu}: the node has {len(gpus)}, counted from 0")

@@ -1,4 +1,4 @@
-"""Where the GPUs of a node come from: played from its labels, or found in it."""
+"""Where the GPUs of a node come from: emulated from its labels, or found in this machine."""
 
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -12,59 +12,59 @@ from instaslice.kube.clock import Clock
 from instaslice.kube.core import Node
 
 Warn = Callable[[str, str, str], None]
-"""Tells people, on the object of the node: why, at what, and in words."""
+"""Records an Event on the object of the node: reason, action, note."""
 
 
-class Control(Protocol):
-    """What is done to the GPUs of one node from outside."""
+class NodeControl(Protocol):
+    """Faults and reboots that somebody requests for the GPUs of one node."""
 
-    def obey(self, node: Node) -> None: ...
+    def apply_annotations(self, node: Node) -> None: ...
 
 
 class GpuSource(Protocol):
     """The GPUs of nodes."""
 
-    def shape(self, node: Node) -> Hashable:
-        """A node of another shape is another machine. Raises BadInput."""
+    def gpus(self, node: Node) -> Hashable:
+        """Which GPUs the node has; where that changes, it gets a new driver. Raises BadInput."""
         ...
 
-    def machine(self, node: Node, say: Warn, changed: Callable[[], None]) -> tuple[Driver, Control]:
-        """Raises InstasliceError where the node has none that could be used. `changed` is called, in the event loop,
-        when their health has changed by itself."""
+    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, NodeControl]:
+        """Raises InstasliceError where the node has none that can be used. `changed` is called, in the event loop, when
+        their health has changed."""
         ...
 
     def forget(self, node: Node) -> None:
-        """The machine is gone, and its GPUs with it."""
+        """The node is gone, and its GPUs with it."""
         ...
 
     async def run(self) -> None:
-        """What goes on beside all nodes, if anything."""
+        """Whatever runs beside all nodes."""
         ...
 
 
 class Hardware:
-    """The GPUs that are in this machine, through NVIDIA's library. One that does not answer joins when it does."""
+    """The GPUs of this machine, through NVIDIA's library. One that does not answer joins when it does."""
 
     def __init__(self, watched: WatchedDriver) -> None:
         self.driver = watched.driver
         self._watched = watched
 
     @classmethod
-    async def found(
+    async def open(
         cls, gpus: tuple[str, ...], *, enable_mig: bool, proc: Path, deadline: float, clock: Clock
     ) -> "Hardware":
-        """Raises DriverError where the library cannot be opened, and Stuck where it does not come back."""
+        """Raises DriverError where the library cannot be opened, and Stuck where it hangs."""
         opened = partial(NvmlDriver, gpus, enable_mig=enable_mig, proc=proc)
-        return cls(await WatchedDriver.found(opened, deadline, clock))
+        return cls(await WatchedDriver.open(opened, deadline, clock))
 
-    def shape(self, node: Node) -> Hashable:
+    def gpus(self, node: Node) -> Hashable:
         return "hardware"
 
-    def machine(self, node: Node, say: Warn, changed: Callable[[], None]) -> tuple[Driver, Control]:
+    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, NodeControl]:
         for gpu, why in self.driver.left_alone.items():
-            say("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
+            warn("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
         for each in self._watched.unresponsive():
-            say(each.unhealthy.reason, "Discover", f"{each.unhealthy.message}; until it answers it is not used")
+            warn(each.unhealthy.reason, "Discover", f"{each.unhealthy.message}; it is not used until it answers")
         self._watched.changed = changed
         return self._watched, _NoControl()
 
@@ -76,7 +76,7 @@ class Hardware:
 
 
 class _NoControl:
-    """Nobody controls hardware by annotations."""
+    """Annotations do nothing to hardware."""
 
-    def obey(self, node: Node) -> None:
+    def apply_annotations(self, node: Node) -> None:
         return

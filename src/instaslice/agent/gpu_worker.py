@@ -1,14 +1,13 @@
-"""Carries out on one GPU what `decision` says, one call at a time, and tries again what did not go.
+"""Carry out on one GPU what `decision` says, one call at a time, and retry what failed.
 
-Knows the driver and a clock, nothing of Kubernetes but the structs. Where the driver answers at once, calls are made
-on the event loop: a thread a call would cost more than the rest of the agent.
+Knows the driver and a clock, and of Kubernetes only the structs. Where the driver answers immediately, calls run on the
+event loop: one thread per call would cost more than the rest of the agent.
 """
 
 from asyncio import Task
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import msgspec
 
@@ -25,44 +24,16 @@ from instaslice.agent.decision import (
     slot_of,
     unreadable,
 )
+from instaslice.agent.worker_context import WorkerContext
 from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import Driver, DriverError, Hung, InUse, Slice, SlotTaken, Unhealthy, UnhealthyReason
+from instaslice.drivers import DriverError, Hung, InUse, Slice, SlotTaken, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
-from instaslice.drivers.executor import GpuExecutor
-from instaslice.kube.clock import Clock
 from instaslice.kube.limits import grown
 
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
-"""Seconds between two tries to destroy a slice that is held, or to read a GPU that does not answer."""
-
-
-@dataclass(frozen=True, slots=True)
-class OrphanPolicy:
-    """What the administrator chose. Orphans that no pod uses are destroyed after `grace` seconds; with `keep_foreign`
-    only ours."""
-
-    grace: float = 60.0
-    keep_foreign: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class WorkerContext:
-    """What a worker needs of the process it is in."""
-
-    driver: Driver
-    executor: GpuExecutor
-    clock: Clock
-    orphan_policy: OrphanPolicy
-    spawn: Callable[[Coroutine[Any, Any, None]], "Task[None]"]
-    """Runs a coroutine whose failure ends the process."""
-    changed: Callable[[], None]
-    """There is something new to report."""
-    failed: Callable[[PreparedSlice], None]
-    """A slice could not be made, or was lost: called once for each."""
-    in_use: Callable[[Sequence[Slice]], Awaitable[Mapping[Slice, str]]]
-    """Those of these orphans that have to stay, and why: a pod uses them, or nobody can tell whether one does."""
+"""Seconds between two tries to destroy a slice that is in use, or to read a GPU that does not answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,138 +46,141 @@ class _Backoff:
     @classmethod
     def after(cls, before: "_Backoff | None", error: DriverError, now: float) -> "_Backoff":
         tries = before.tries + 1 if before else 0
-        kind = UnhealthyReason.HUNG if isinstance(error, Hung) else UnhealthyReason.OTHER
-        return cls(str(error), tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries), kind)
+        reason = UnhealthyReason.HUNG if isinstance(error, Hung) else UnhealthyReason.OTHER
+        return cls(str(error), tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries), reason)
 
 
 @dataclass(frozen=True, slots=True)
 class _ReadSlices:
-    """Read what is on the GPU."""
+    """List the slices of the GPU."""
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckUsage:
-    """Find out which of these orphans pods use. Their grace is over."""
+    """Find out which of these orphans pods use. Their grace period is over."""
 
     orphans: tuple[Slice, ...]
 
 
 class GpuWorker:
-    """One GPU. Everything but the driver's calls happens on the event loop; `reports` is what to say of it now."""
+    """One GPU. Only driver calls leave the event loop. `reports` is what its status says now."""
 
-    def __init__(self, gpu: drivers.Gpu, context: WorkerContext, past: Sequence[PreparedSlice], lost: str = "") -> None:
-        """`past` is what was reported before, by this process or an earlier one; `lost` is why slices may be gone."""
+    def __init__(self, gpu: drivers.Gpu, context: WorkerContext, last: Sequence[PreparedSlice], lost: str = "") -> None:
+        """`last` is what was reported last, by this process or an earlier one; `lost` is why slices may be gone."""
         self.gpu = gpu
-        self.reports: tuple[PreparedSlice, ...] = tuple(past)
+        self.reports: tuple[PreparedSlice, ...] = tuple(last)
         self._context = context
-        self._past: LastReports = {each.id: each for each in past}
+        self._last: LastReports = {each.id: each for each in last}
         self._lost = lost or MISSING
         self._allocations: tuple[Allocation, ...] = ()
         self._found: tuple[Slice, ...] = ()
         self._stale = True
-        self.read = False
-        """Whether this process has read what is on the GPU."""
+        self.listed = False
+        """Whether this process has listed the slices of the GPU."""
         self._unhealthy: Unhealthy | None = None
-        self._blind: _Backoff | None = None
-        self._troubles: dict[Slot, _Backoff] = {}
-        self._refused: list[tuple[Allocation, str]] = []
-        self._orphaned: dict[Slot, float] = {}
+        self._unreadable: _Backoff | None = None
+        self._failures: dict[Slot, _Backoff] = {}
+        self._refused_creates: list[tuple[Allocation, str]] = []
+        self._orphaned_since: dict[Slot, float] = {}
         self._ours: frozenset[Slot] = frozenset()
         self._unused: frozenset[Slice] = frozenset()
-        """Orphans that no pod was found to use when we asked, a moment ago."""
+        """Orphans that no pod used when we checked, a moment ago."""
         self._decision: Decision | None = None
         self._task: Task[None] | None = None
 
-    # What the node tells it -----------------------------------------------------------------------------------------
+    # Called by the node ---------------------------------------------------------------------------------------------
 
     @property
     def unhealthy(self) -> Unhealthy | None:
-        """Why nothing can be made on this GPU; None when it is well."""
-        return self._unhealthy or (Unhealthy(self._blind.message, self._blind.reason) if self._blind else None)
+        """Why nothing can be made on this GPU; None when it is healthy."""
+        failed = self._unreadable
+        return self._unhealthy or (Unhealthy(failed.message, failed.reason) if failed else None)
 
     @property
-    def told(self) -> Unhealthy | None:
-        """What the driver said last of its health."""
+    def driver_health(self) -> Unhealthy | None:
+        """What the driver reported last."""
         return self._unhealthy
 
-    def take(self, allocations: tuple[Allocation, ...]) -> None:
-        """What is promised on this GPU now."""
+    def set_allocations(self, allocations: tuple[Allocation, ...]) -> None:
+        """All allocations on this GPU."""
         if allocations != self._allocations:
             self._allocations = allocations
             self._decision = None
 
-    def look(self, lost: str = "") -> None:
-        """What is on the GPU may have changed behind our back."""
+    def reread(self, lost: str = "") -> None:
+        """List the slices again: they may have changed without us. `lost` is why some may be gone."""
         self._stale = True
         self._lost = lost or self._lost
 
-    def health(self, unhealthy: Unhealthy | None) -> None:
-        """What the driver says ails the GPU. One that is well again is tried again at once."""
+    def set_health(self, unhealthy: Unhealthy | None) -> None:
+        """What the driver reports. On a GPU that is healthy again, everything is retried immediately."""
         if unhealthy == self._unhealthy:
             return
         self._unhealthy = unhealthy
         self._decision = None
         if not unhealthy:
-            self._blind = None
-            self._troubles.clear()
+            self._unreadable = None
+            self._failures.clear()
             self._stale = True
 
     def advance(self) -> None:
-        """Do what is due: at once where the driver is prompt, otherwise in a task that says when it got further."""
-        if self._task is None and self._rest() is not None:
-            self._task = self._context.spawn(self._work())
+        """Do what is due: immediately where the driver allows it, otherwise in a task that reports its progress."""
+        if self._task is None and self._run_immediate() is not None:
+            self._task = self._context.spawn(self._run())
 
-    def again(self) -> float | None:
-        """Seconds until there will be something to do even if nothing happens; None: nothing."""
+    def next_due(self) -> float | None:
+        """Seconds until something is due even if nothing happens; None: nothing."""
         if self._task is not None:
             return None
-        if self._blind:
-            dues = [self._blind.due]
+        if self._unreadable:
+            dues = [self._unreadable.due]
         else:
-            dues = [trouble.due for place, trouble in self._troubles.items() if place not in self._orphaned]
-            for place, since in self._orphaned.items():
-                if self._goes(place):
-                    trouble = self._troubles.get(place)
-                    dues.append(max(since + self._context.orphan_policy.grace, trouble.due if trouble else 0.0))
+            dues = [failure.due for slot, failure in self._failures.items() if slot not in self._orphaned_since]
+            for slot, since in self._orphaned_since.items():
+                if self._may_destroy(slot):
+                    failure = self._failures.get(slot)
+                    dues.append(max(since + self._context.orphan_policy.grace, failure.due if failure else 0.0))
         return max(0.0, min(dues) - self._context.clock.monotonic()) if dues else None
 
-    def end(self) -> None:
+    def stop(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _rest(self) -> "Step | _ReadSlices | _CheckUsage | None":
-        """What has to be waited for, after all that can be done at once."""
+    def _run_immediate(self) -> "Step | _ReadSlices | _CheckUsage | None":
+        """Do all that needs no waiting; the first that does."""
         while (work := self._next()) is not None:
             if isinstance(work, _CheckUsage) or not self._context.driver.immediate(self.gpu.uuid):
                 return work
             try:
-                self._did(work, self._call(work))
+                self._succeeded(work, self._call(work))
             except DriverError as error:
-                self._did_not(work, error)
+                self._failed_at(work, error)
         return None
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         try:
-            while (work := self._rest()) is not None:
+            while (work := self._run_immediate()) is not None:
                 if isinstance(work, _CheckUsage):
-                    self._answered(work, await self._context.in_use(work.orphans))
+                    self._usage_checked(work, await self._context.in_use(work.orphans))
                 else:
-                    await self._do(work)
+                    await self._execute(work)
                 self._next()
                 self._context.changed()
         finally:
             self._task = None
 
-    async def _do(self, work: Step | _ReadSlices) -> None:
+    async def _execute(self, work: Step | _ReadSlices) -> None:
         try:
-            self._did(work, await self._context.executor.call(self.gpu.uuid, _name(work), partial(self._call, work)))
+            self._succeeded(
+                work, await self._context.executor.call(self.gpu.uuid, _describe(work), partial(self._call, work))
+            )
         except DriverError as error:
-            self._did_not(work, error)
+            self._failed_at(work, error)
 
     def _call(self, work: Step | _ReadSlices) -> tuple[Slice, ...]:
-        """Blocks. What is there afterwards, as far as the call tells."""
+        """Blocks. Returns the slices that the call listed or made."""
         driver, gpu = self._context.driver, self.gpu.uuid
         match work:
             case _ReadSlices():
@@ -218,21 +192,21 @@ class GpuWorker:
                 return ()
 
     def _next(self) -> Step | _ReadSlices | _CheckUsage | None:
-        """What to do now; brings the reports up to date where what is on the GPU is known."""
+        """The next step that is due; updates the reports."""
         now = self._context.clock.monotonic()
         if self._stale:
-            if self._blind is None or self._blind.due <= now:
+            if self._unreadable is None or self._unreadable.due <= now:
                 return _ReadSlices()
             if self._decision is None:
-                unhealthy = self._unhealthy.message if self._unhealthy else self._blind.message
-                self._settle(unreadable(self._allocations, self._past, unhealthy))
+                unhealthy = self._unhealthy.message if self._unhealthy else self._unreadable.message
+                self._publish(unreadable(self._allocations, self._last, unhealthy))
                 self._decision = Decision((), self.reports)
             return None
         decision = self._decide(now)
         for step in decision.steps:
             if isinstance(step, Create) or self._due(slot_of(step.doomed), now):
                 return step
-        over = tuple(each for each in decision.orphans if self._over(slot_of(each), now))
+        over = tuple(each for each in decision.orphans if self._grace_is_over(slot_of(each), now))
         unused = next((each for each in over if each in self._unused), None)
         if unused is not None:
             return Destroy(unused)
@@ -242,100 +216,99 @@ class GpuWorker:
         if self._decision is not None:
             return self._decision
         there = {slot_of(each) for each in self._found}
-        for wanted, reason in self._refused:
-            # The slice may have been there already without our knowing: then it is taken over.
+        for wanted, reason in self._refused_creates:
+            # Where the slice turns out to exist already, it is adopted.
             if slot_of(wanted) not in there:
-                self._give_up(wanted, reason)
-        self._refused.clear()
-        self._troubles = {place: trouble for place, trouble in self._troubles.items() if place in there}
-        troubles = {place: trouble.message for place, trouble in self._troubles.items()}
-        gpu = GpuState(
-            self.gpu.uuid, self._found, self._unhealthy.message if self._unhealthy else "", troubles, self._lost
-        )
-        decision = decide(self._allocations, gpu, self._past)
+                self._fail(wanted, reason)
+        self._refused_creates.clear()
+        self._failures = {slot: failure for slot, failure in self._failures.items() if slot in there}
+        failures = {slot: failure.message for slot, failure in self._failures.items()}
+        unhealthy = self._unhealthy.message if self._unhealthy else ""
+        gpu = GpuState(self.gpu.uuid, self._found, unhealthy, failures, self._lost)
+        decision = decide(self._allocations, gpu, self._last)
         orphans = {slot_of(each) for each in decision.orphans}
-        for claimed in self._orphaned.keys() - orphans:
-            # What kept it as an orphan says nothing of it as somebody's slice.
-            self._troubles.pop(claimed, None)
+        for claimed in self._orphaned_since.keys() - orphans:
+            # Why it could not be destroyed as an orphan says nothing about it as the slice of an allocation.
+            self._failures.pop(claimed, None)
         self._unused = self._unused & frozenset(decision.orphans)
-        self._orphaned = {place: self._orphaned.get(place, now) for place in orphans}
+        self._orphaned_since = {slot: self._orphaned_since.get(slot, now) for slot in orphans}
         self._ours = (self._ours & orphans) | decision.ours
         self._lost = MISSING
-        self._settle(decision.reports)
+        self._publish(decision.reports)
         self._decision = decision
         return decision
 
-    def _settle(self, reports: tuple[PreparedSlice, ...]) -> None:
-        before, self._past = self._past, {each.id: each for each in reports}
+    def _publish(self, reports: tuple[PreparedSlice, ...]) -> None:
+        before, self._last = self._last, {each.id: each for each in reports}
         self.reports = reports
         for each in reports:
-            if each.state is SliceState.FAILED and not _failed(before, each.id):
+            if each.state is SliceState.FAILED and not _was_failed(before, each.id):
                 self._context.failed(each)
 
-    def _did(self, work: Step | _ReadSlices, there: tuple[Slice, ...]) -> None:
+    def _succeeded(self, work: Step | _ReadSlices, there: tuple[Slice, ...]) -> None:
         match work:
             case _ReadSlices():
-                self._stale, self.read = False, True
-                self._blind = None
+                self._stale, self.listed = False, True
+                self._unreadable = None
                 self._found = there
             case Create():
                 self._found += there
             case Destroy(doomed):
-                place = slot_of(doomed)
-                self._troubles.pop(place, None)
-                self._found = tuple(each for each in self._found if slot_of(each) != place)
+                slot = slot_of(doomed)
+                self._failures.pop(slot, None)
+                self._found = tuple(each for each in self._found if slot_of(each) != slot)
         self._decision = None
 
-    def _did_not(self, work: Step | _ReadSlices, error: DriverError) -> None:
-        """The call may have taken effect in part, so the next thing is to look."""
+    def _failed_at(self, work: Step | _ReadSlices, error: DriverError) -> None:
+        """The call may have taken effect in part, so the slices are listed again first."""
         now = self._context.clock.monotonic()
         self._stale = True
         self._decision = None
         self._unused = frozenset()
         match work:
             case Create(wanted) if isinstance(error, SlotTaken):
-                self._refused.append((wanted, str(error)))
+                self._refused_creates.append((wanted, str(error)))
             case Create(wanted):
-                self._give_up(wanted, str(error))
+                self._fail(wanted, str(error))
             case Destroy(doomed):
-                place = slot_of(doomed)
-                self._troubles[place] = _Backoff.after(self._troubles.get(place), error, now)
+                slot = slot_of(doomed)
+                self._failures[slot] = _Backoff.after(self._failures.get(slot), error, now)
         if isinstance(work, _ReadSlices) or isinstance(error, Hung):
-            self._blind = _Backoff.after(self._blind, error, now)
+            self._unreadable = _Backoff.after(self._unreadable, error, now)
 
-    def _answered(self, ask: _CheckUsage, used: Mapping[Slice, str]) -> None:
+    def _usage_checked(self, check: _CheckUsage, used: Mapping[Slice, str]) -> None:
         now = self._context.clock.monotonic()
         for orphan, reason in used.items():
-            place = slot_of(orphan)
-            self._troubles[place] = _Backoff.after(self._troubles.get(place), InUse(reason, ()), now)
-        self._unused = frozenset(ask.orphans) - used.keys()
+            slot = slot_of(orphan)
+            self._failures[slot] = _Backoff.after(self._failures.get(slot), InUse(reason, ()), now)
+        self._unused = frozenset(check.orphans) - used.keys()
         self._decision = None
 
-    def _over(self, place: Slot, now: float) -> bool:
-        """Whether the time of an orphan is over."""
-        waited = now - self._orphaned[place] >= self._context.orphan_policy.grace
-        return waited and self._goes(place) and self._due(place, now)
+    def _grace_is_over(self, slot: Slot, now: float) -> bool:
+        """Whether an orphan may be destroyed now."""
+        waited = now - self._orphaned_since[slot] >= self._context.orphan_policy.grace
+        return waited and self._may_destroy(slot) and self._due(slot, now)
 
-    def _due(self, place: Slot, now: float) -> bool:
-        trouble = self._troubles.get(place)
-        return trouble is None or trouble.due <= now
+    def _due(self, slot: Slot, now: float) -> bool:
+        failure = self._failures.get(slot)
+        return failure is None or failure.due <= now
 
-    def _goes(self, place: Slot) -> bool:
-        return not self._context.orphan_policy.keep_foreign or place in self._ours
+    def _may_destroy(self, slot: Slot) -> bool:
+        return not self._context.orphan_policy.keep_foreign or slot in self._ours
 
-    def _give_up(self, wanted: Allocation, reason: str) -> None:
-        before = self._past[wanted.id]
+    def _fail(self, wanted: Allocation, reason: str) -> None:
+        before = self._last[wanted.id]
         failed = msgspec.structs.replace(before, state=SliceState.FAILED, reason=words(reason))
-        self._past = {**self._past, wanted.id: failed}
+        self._last = {**self._last, wanted.id: failed}
         self._context.failed(failed)
 
 
-def _failed(past: LastReports, name: str) -> bool:
-    before = past.get(name)
+def _was_failed(last: LastReports, name: str) -> bool:
+    before = last.get(name)
     return before is not None and before.state is SliceState.FAILED
 
 
-def _name(work: Step | _ReadSlices) -> str:
+def _describe(work: Step | _ReadSlices) -> str:
     match work:
         case _ReadSlices():
             return "list slices"

@@ -11,12 +11,12 @@ import click
 
 from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import EmulatedGpus, Emulation
-from instaslice.agent.files import alone
+from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
-from instaslice.agent.gpu_worker import OrphanPolicy
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
+from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.cli.numbers import Finite
 from instaslice.drivers.executor import GpuExecutor
@@ -147,39 +147,39 @@ def command(
         state_dir = state_dir or NodePaths.state
 
     async def run() -> None:
-        machines: GpuSource
+        gpu_source: GpuSource
         wiring: Wiring
         if emulated:
-            shape = EmulatedGpus(model, count) if model else None
-            machines, wiring = Emulation(state_dir, LATENCIES[latency], shape), EmulatedWiring()
+            fixed = EmulatedGpus(model, count) if model else None
+            gpu_source, wiring = Emulation(state_dir, LATENCIES[latency], fixed), EmulatedWiring()
         else:
             chosen = tuple(gpus.split(","))
-            machines = hardware = await Hardware.found(
+            gpu_source = hardware = await Hardware.open(
                 chosen, enable_mig=enable_mig, proc=proc, deadline=deadline, clock=clock
             )
             driver = hardware.driver
             specs = driver_spec or CTK_SPECS
             wiring = NvidiaWiring(driver.minor, driver.capabilities, dev=dev, proc=proc, specs=specs)
         freeze_heap()
-        seating = None
+        devices = None
         if node and state_dir:
             places = NodePaths(kubelet_dir, cdi_dir, state_dir)
-            seating = NodeDevices(places, wiring, executor=executor, clock=clock)
+            devices = NodeDevices(places, wiring, executor=executor, clock=clock)
         async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(2 * rate)) as client:
-            fleet = AgentProcess(
+            agent = AgentProcess(
                 client,
-                machines,
+                gpu_source,
                 selector=Selector(fields=f"metadata.name={node}") if node else Selector(labels=nodes),
                 clock=clock,
                 rng=random.Random(),
                 orphan_policy=OrphanPolicy(grace, keep_foreign),
                 executor=executor,
-                seating=seating,
+                devices=devices,
             )
-            await _until_asked(fleet)
+            await _until_asked(agent)
 
     # In a rolling update the next agent of a node may start before the last one has ended.
-    with alone(state_dir) if node and state_dir else nullcontext():
+    with locked(state_dir) if node and state_dir else nullcontext():
         asyncio.run(run())
 
 

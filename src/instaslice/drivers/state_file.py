@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from instaslice.drivers.errors import DriverError
+from instaslice.files import write_atomically
 
 MANY = 5000
 """Steps after which the file is written anew, so that it does not grow for ever."""
@@ -70,10 +71,7 @@ class StateFile:
     def write(self, contents: NodeContents) -> None:
         """Everything anew."""
         if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self._file.with_name(f".{self._file.name}.new")
-            scratch.write_bytes(msgspec.json.encode(contents) + b"\n")
-            scratch.replace(self._file)
+            write_atomically(self._file, msgspec.json.encode(contents) + b"\n")
         self._contents, self._steps = contents, 0
 
     def take(self, step: InstanceChange) -> None:

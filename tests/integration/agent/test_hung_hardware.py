@@ -32,7 +32,7 @@ CALL = "nvmlDeviceGetMigMode"
 async def an_agent(client, node, nvml, **more):
     """The agent of the node, in this process; stopped without a word at the end."""
     clock = SystemClock()
-    found = await WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), 1.0, clock)
+    found = await WatchedDriver.open(partial(NvmlDriver, nvml=nvml, **more), 1.0, clock)
     selector = Selector(fields=f"metadata.name={node.name}")
     fleet = AgentProcess(client, Hardware(found), selector=selector, clock=clock, rng=random.Random(1))
     task = asyncio.create_task(fleet.run())
@@ -53,7 +53,7 @@ def cards():
 
 @pytest.fixture
 def nvml(cards, monkeypatch):
-    monkeypatch.setattr(health_watch, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(health_watch, "PROBE_SECONDS", 0.2)
     made = FakeNvml(*cards)
     made.pause = lambda seconds: time.sleep(min(seconds, 0.02))
     return made

@@ -5,8 +5,8 @@ import contextlib
 
 from fake_clock import FakeClock
 
-from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
 from instaslice.agent.node import NodeAgent
+from instaslice.agent.worker_context import OrphanPolicy, WorkerContext
 from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
 from instaslice.drivers import DriverError, Unhealthy, UnhealthyReason, UnresponsiveGpu
 from instaslice.drivers.emulated import EmulatedDriver
@@ -89,7 +89,7 @@ class Bench:
 
     def take(self):
         meta = ObjectMeta(name="node", uid="u", generation=self.generation)
-        self.agent.take(Instaslice(metadata=meta, spec=InstasliceSpec(allocations=tuple(self.spec))))
+        self.agent.set_allocations(Instaslice(metadata=meta, spec=InstasliceSpec(allocations=tuple(self.spec))))
 
     def work(self, *, report=True):
         """Take in the spec and do what is due; `report` False is an agent that is killed before it could write."""

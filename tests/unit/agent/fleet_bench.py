@@ -14,7 +14,7 @@ from fake_clock import FakeClock
 
 from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import Emulation
-from instaslice.agent.gpu_worker import OrphanPolicy
+from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models
@@ -184,14 +184,14 @@ class Rack(Emulation):
     looks: list = field(default_factory=list)
     """The names of the nodes that were looked at."""
 
-    def shape(self, node):
+    def gpus(self, node):
         self.looks.append(node.metadata.name)
-        return super().shape(node)
+        return super().gpus(node)
 
     def driver(self, node):
-        shape = self.shape(node)
-        made = MortalDriver(node.metadata.name, [models.named(shape.model)] * shape.gpus)
-        return self.drivers.setdefault((node.metadata.uid, shape), made)
+        gpus = self.gpus(node)
+        made = MortalDriver(node.metadata.name, [models.named(gpus.model)] * gpus.number)
+        return self.drivers.setdefault((node.metadata.uid, gpus), made)
 
     def forget(self, node):
         self.forgotten.append(node.metadata.uid)
@@ -200,11 +200,11 @@ class Rack(Emulation):
 class Bench:
     """Nodes, their objects and the agent that serves them. Use within `async with`."""
 
-    def __init__(self, seating=None, **orphan_policy):
+    def __init__(self, devices=None, **orphan_policy):
         self.clock = FakeClock()
         self.server = Server(self.clock)
         self.rack = Rack()
-        self.seating, self._orphan_policy = seating, OrphanPolicy(**orphan_policy)
+        self.devices, self._orphan_policy = devices, OrphanPolicy(**orphan_policy)
         self._running = None
 
     async def __aenter__(self):
@@ -223,7 +223,7 @@ class Bench:
             clock=self.clock,
             rng=random.Random(1),
             orphan_policy=self._orphan_policy,
-            seating=self.seating,
+            devices=self.devices,
         )
         self._running = asyncio.create_task(fleet.run())
 

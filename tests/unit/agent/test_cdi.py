@@ -5,7 +5,7 @@ import json
 import pytest
 
 from instaslice.agent.kubelet import cdi
-from instaslice.agent.kubelet.cdi import Edits, Folder
+from instaslice.agent.kubelet.cdi import CdiFolder, Edits
 from instaslice.agent.kubelet.device_ids import DeviceId
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring
 from instaslice.drivers import DriverError, GpuUuid, MigUuid, Slice
@@ -34,11 +34,11 @@ def test_a_file_names_its_device_as_the_kubelet_asks_for_it():
 def test_the_folder_becomes_what_is_asked_and_leaves_others_alone(tmp_path):
     other = tmp_path / "nvidia.yaml"
     other.write_text("theirs")
-    folder = Folder(tmp_path)
-    folder.become({ONE: b"one", TWO: b"two"})
-    assert Folder(tmp_path).seats() == {ONE, TWO}
-    Folder(tmp_path).become({TWO: b"new"})
-    assert Folder(tmp_path).seats() == {TWO}
+    folder = CdiFolder(tmp_path)
+    folder.replace({ONE: b"one", TWO: b"two"})
+    assert CdiFolder(tmp_path).devices() == {ONE, TWO}
+    CdiFolder(tmp_path).replace({TWO: b"new"})
+    assert CdiFolder(tmp_path).devices() == {TWO}
     folder.remove(TWO)
     folder.remove(TWO)
     assert [each.name for each in tmp_path.iterdir()] == ["nvidia.yaml"]

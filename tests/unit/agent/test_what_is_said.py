@@ -63,12 +63,12 @@ def test_nobody_waits_to_hear_which_spec_was_seen_or_that_an_entry_is_gone():
     bench.write(bench.wants("a-0"))
     bench.work()
     made = bench.written
-    assert report.awaited(None, first)
-    assert report.awaited(first, made), "its pod waits for it"
+    assert report.urgent(None, first)
+    assert report.urgent(first, made), "its pod waits for it"
     gone = msgspec.structs.replace(made, observed_generation=9, slices=(), summary=None)
-    assert not report.awaited(made, gone)
-    assert report.awaited(made, msgspec.structs.replace(gone, boot_id="another"))
-    assert not report.awaited(made, made)
+    assert not report.urgent(made, gone)
+    assert report.urgent(made, msgspec.structs.replace(gone, boot_id="another"))
+    assert not report.urgent(made, made)
 
 
 def test_somebody_may_wait_for_the_slot_of_a_slice_that_nobody_asked_for():
@@ -77,7 +77,7 @@ def test_somebody_may_wait_for_the_slot_of_a_slice_that_nobody_asked_for():
     bench.work()
     before = bench.written
     assert before.slices[0].state is SliceState.FOREIGN
-    assert report.awaited(before, msgspec.structs.replace(before, slices=()))
+    assert report.urgent(before, msgspec.structs.replace(before, slices=()))
 
 
 def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
@@ -87,7 +87,7 @@ def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
     (made,) = bench.written.slices
     for state in SliceState:
         status = msgspec.structs.replace(bench.written, slices=(msgspec.structs.replace(made, state=state),))
-        assert report.under_way(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
+        assert report.in_progress(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
 
 
 def test_who_holds_a_slice_is_said_of_those_that_no_allocation_names_alone():
@@ -97,8 +97,8 @@ def test_who_holds_a_slice_is_said_of_those_that_no_allocation_names_alone():
     mine, other = bench.written.slices
     other = msgspec.structs.replace(other, id="MIG-1", state=SliceState.FOREIGN)
     status = msgspec.structs.replace(bench.written, slices=(mine, other))
-    said = report.with_holders(status, lambda each: f"holder of {each.id}")
-    assert [each.holder for each in said.slices] == [None, "holder of MIG-1"]
+    said = report.with_holders(status, lambda place: f"holder of {place.profile} at {place.start}")
+    assert [each.holder for each in said.slices] == [None, f"holder of {other.profile} at {other.start}"]
 
 
 def test_a_status_is_the_same_when_it_comes_back():

@@ -1,6 +1,6 @@
-"""What a container is given for a slice, as the runtime reads it: one file of the Container Device Interface a seat.
+"""What a container gets for a slice, as the runtime reads it: one Container Device Interface file per device id.
 
-A file is there while a pod holds the slice, and no longer: a name without a file is refused by the runtime.
+A file exists while a pod holds the slice: the runtime refuses a device name without a file.
 """
 
 import re
@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import msgspec
 
-from instaslice.agent.files import write_whole
 from instaslice.agent.kubelet.device_ids import DeviceId
 from instaslice.api.names import GROUP
+from instaslice.files import write_atomically
 
 VERSION: Final = "0.6.0"
-"""Known to containerd 1.7 and CRI-O; a runtime refuses versions that are newer than itself."""
+"""Known to containerd 1.7 and CRI-O; a runtime refuses newer versions than its own."""
 KIND: Final = f"{GROUP}/slice"
-_FILE: Final = re.compile(re.escape(f"{GROUP}-slice_") + r"(?P<seat>.+)\.json")
+_FILE: Final = re.compile(re.escape(f"{GROUP}-slice_") + r"(?P<device>.+)\.json")
 
 
 @dataclass(frozen=True)
@@ -40,49 +40,49 @@ class Edits:
         return {name: part for name, part in parts.items() if part}
 
 
-def device(seat: DeviceId) -> str:
-    """The name by which the kubelet asks the runtime for it."""
-    return f"{KIND}={seat}"
+def device(device: DeviceId) -> str:
+    """The name by which the kubelet requests it from the runtime."""
+    return f"{KIND}={device}"
 
 
-def specification(seat: DeviceId, edits: Edits, notes: Mapping[str, str]) -> bytes:
-    """The file of a seat; `notes` are for people who read it."""
+def specification(device: DeviceId, edits: Edits, notes: Mapping[str, str]) -> bytes:
+    """The file of a device; `notes` are for people who read it."""
     return msgspec.json.format(
         msgspec.json.encode(
             {
                 "cdiVersion": VERSION,
                 "kind": KIND,
                 "annotations": dict(notes),
-                "devices": [{"name": seat, "containerEdits": edits.document()}],
+                "devices": [{"name": device, "containerEdits": edits.document()}],
             }
         )
     )
 
 
-class Folder:
-    """The files of one node. What others have in the same folder is left alone."""
+class CdiFolder:
+    """The files of one node. Files of others in the same folder are left alone."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._written: dict[DeviceId, bytes] = {}
 
-    def seats(self) -> set[DeviceId]:
+    def devices(self) -> set[DeviceId]:
         """Those that have a file."""
         found = self._path.glob(f"{GROUP}-slice_*.json")
-        return {DeviceId(match["seat"]) for each in found if (match := _FILE.fullmatch(each.name))}
+        return {DeviceId(match["device"]) for each in found if (match := _FILE.fullmatch(each.name))}
 
-    def become(self, files: Mapping[DeviceId, bytes], keep: Set[DeviceId] = frozenset()) -> None:
-        """These and no others, but for those to keep as they are. Raises OSError."""
-        for gone in self.seats() - files.keys() - keep:
+    def replace(self, files: Mapping[DeviceId, bytes], keep: Set[DeviceId] = frozenset()) -> None:
+        """Have these files and no others, except those to keep as they are. Raises OSError."""
+        for gone in self.devices() - files.keys() - keep:
             self.remove(gone)
-        for seat, content in files.items():
-            if self._written.get(seat) != content:
-                write_whole(self._file(seat), content)
-                self._written[seat] = content
+        for device, content in files.items():
+            if self._written.get(device) != content:
+                write_atomically(self._file(device), content, sync=True)
+                self._written[device] = content
 
-    def remove(self, seat: DeviceId) -> None:
-        self._file(seat).unlink(missing_ok=True)
-        self._written.pop(seat, None)
+    def remove(self, device: DeviceId) -> None:
+        self._file(device).unlink(missing_ok=True)
+        self._written.pop(device, None)
 
-    def _file(self, seat: DeviceId) -> Path:
-        return self._path / f"{GROUP}-slice_{seat}.json"
+    def _file(self, device: DeviceId) -> Path:
+        return self._path / f"{GROUP}-slice_{device}.json"

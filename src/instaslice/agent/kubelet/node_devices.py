@@ -1,378 +1,177 @@
-"""The kubelet's side of a node: hands out seats, learns who took them, and puts each holder's own slice behind them.
-
-The book of seats is written before the kubelet is answered, and a file of the runtime only when the holder is known.
-A container that is started before that is refused by the runtime and tried again by the kubelet; one that is started
-again later finds the same file, whether the agent runs or not.
-"""
+"""The devices of a real node, as its kubelet sees them: who holds which id, the CDI files, and what is advertised."""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any
 
-import grpc.aio
-import msgspec
-
-from instaslice.agent import resources
-from instaslice.agent.files import write_whole
-from instaslice.agent.kubelet import cdi, pod_resources, registration
-from instaslice.agent.kubelet.cdi import Edits
-from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice, profile_of, seat, unwell
-from instaslice.agent.kubelet.device_plugin import KUBELET, DevicePlugin, Devices, NoSlice
+from instaslice.agent.kubelet import cdi
+from instaslice.agent.kubelet.advertised_devices import AdvertisedDevices, AdvertisedGpu
+from instaslice.agent.kubelet.cdi_files import CdiFiles, Promise
+from instaslice.agent.kubelet.device_holders import DeviceHolders
+from instaslice.agent.kubelet.device_ids import DeviceId, PodSlice, SliceLocation
+from instaslice.agent.kubelet.device_plugin import KUBELET
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import Wiring
-from instaslice.api import names
-from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import DriverError, GpuUuid, MigUuid, Slice
+from instaslice.api.instaslice import Allocation
+from instaslice.drivers import Slice
 from instaslice.drivers.executor import GpuExecutor
-from instaslice.errors import InstasliceError
-from instaslice.geometry import Model, Placement
 from instaslice.kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
-SOON = 0.01
-LATER = 1.0
-"""Seconds between two questions who holds an open seat: at first, and at most."""
-INIT_SECONDS = 0.1
-"""After which a seat that the API names no holder for may be an init container's."""
-NOBODYS_SECONDS = 60.0
-"""After which an open seat without a holder is forgotten: the kubelet was killed before it took our answer."""
-UNPROMISED_SECONDS = 5.0
-"""After which a holder that was promised nothing is told of."""
-GLANCE_SECONDS = 60.0
-
-
-@dataclass(frozen=True)
-class AdvertisedGpu:
-    """A GPU of the node, and why it is not well; empty when it is. Of one that was not `read` it is not known which
-    slices are there."""
-
-    uuid: str
-    model: Model
-    unhealthy: str
-    read: bool = True
+FIRST_POLL = 0.01
+LONGEST_POLL = 1.0
+"""Seconds between two questions who holds an open id: at first, and at most. The kubelet has no watch for it."""
+RESYNC_SECONDS = 60.0
 
 
 class NodeDevices:
-    """One node. `settle` tells it what is promised and what is there; `run` does the rest."""
+    """One node. `update` says what is promised and what exists; `run` does the rest."""
 
-    def __init__(self, places: NodePaths, wiring: Wiring, *, executor: GpuExecutor, clock: Clock) -> None:
-        """Raises InstasliceError where the book cannot be read."""
-        self._places = places
-        self._wiring = wiring
-        self._executor = executor
-        self._clock = clock
+    def __init__(self, paths: NodePaths, wiring: Wiring, *, executor: GpuExecutor, clock: Clock) -> None:
+        """Raises InstasliceError where the assignments of an earlier process cannot be read."""
+        self._paths = paths
         self._warn: Callable[[str], None] = log.warning
-        self._listened: Callable[[], None] = lambda: None
-        self._folder = cdi.Folder(places.cdi)
-        self._book = DeviceAssignments(_read(places))
-        self._made: dict[PodSlice, tuple[Allocation, Slice]] = {}
-        self._named: set[PodSlice] = set()
-        """By allocations, also those that end."""
-        self._unnamed: set[tuple[str, str, int]] = set()
-        """GPU, profile and start of slices that no allocation names."""
-        self._gpus: tuple[AdvertisedGpu, ...] = ()
-        self._plugins: dict[str, DevicePlugin] = {}
+        self._status_changed: Callable[[], None] = lambda: None
+        self._changed = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
-        self._offered = asyncio.Event()
-        self._news = asyncio.Event()
-        self._held: set[DeviceId] = set()
-        """By the kubelet's last word."""
-        self._opened: dict[DeviceId, float] = {}
-        self._rounds: dict[DeviceId, int] = {}
-        """How often each seat was handed out by this process: an answer older than that tells nothing of it."""
-        self._edits: dict[Slice, Edits] = {}
-        self._asked: set[Slice] = set()
-        self._told: set[DeviceId] = set()
+        self._holders = DeviceHolders(paths, clock, lambda note: self._warn(note))
+        self._files = CdiFiles(
+            paths.cdi,
+            wiring,
+            executor=executor,
+            clock=clock,
+            spawn=self._spawn,
+            warn=lambda note: self._warn(note),
+            described=self._changed.set,
+        )
+        self._advertised = AdvertisedDevices(paths.plugins, self.allocate, lambda: self._status_changed())
+        self._promises: dict[PodSlice, Promise] = {}
+        self._allocated: set[PodSlice] = set()
+        """Slices that an allocation names, also one that ends."""
+        self._foreign: frozenset[SliceLocation] = frozenset()
+        self._gpus: tuple[AdvertisedGpu, ...] = ()
 
-    # What the node tells it -----------------------------------------------------------------------------------------
+    # Called by the node ---------------------------------------------------------------------------------------------
 
-    def settle(
-        self, allocations: Sequence[Allocation], slices: Sequence[PreparedSlice], gpus: Sequence[AdvertisedGpu]
+    def update(
+        self,
+        allocations: Sequence[Allocation],
+        slices: Mapping[str, Slice],
+        foreign: Collection[SliceLocation],
+        gpus: Sequence[AdvertisedGpu],
     ) -> None:
-        """What is promised, what is there and which GPUs are well. What is taken back loses its file at once: call it
-        before a slice is destroyed, too. Where allocations are lost while their slices are there, as with the object of
-        the node, files stay: containers may have to be started again."""
-        there = {each.id: each for each in slices}
-        made = {}
-        for told in allocations:
-            held = _slice(there.get(told.id))
-            if told.wanted and held is not None:
-                made[PodSlice.of(told)] = (told, held)
-        named = set(map(PodSlice.of, allocations))
-        unnamed = {(each.gpu, each.profile, each.start) for each in slices if each.state is SliceState.FOREIGN}
-        now = made, named, unnamed, tuple(gpus)
-        if now == (self._made, self._named, self._unnamed, self._gpus):
+        """What is promised, which slices can be used (by allocation id), and which exist without an allocation.
+
+        The file of an allocation that ends is removed immediately: call this before its slice is destroyed, too. Where
+        allocations are lost while their slices exist, as with the object of the node, files stay: containers may have
+        to be restarted.
+        """
+        promises = {
+            PodSlice.of(each): (each, slices[each.id]) for each in allocations if each.wanted and each.id in slices
+        }
+        now = promises, set(map(PodSlice.of, allocations)), frozenset(foreign), tuple(gpus)
+        if now == (self._promises, self._allocated, self._foreign, self._gpus):
             return
-        self._made, self._named, self._unnamed, self._gpus = now
-        for each in self._folder.seats() - self._orphaned():
-            hold = self._book.seats.get(each)
-            if hold is None or hold not in made:
-                self._folder.remove(each)
-        self._show()
-        self._news.set()
+        self._promises, self._allocated, self._foreign, self._gpus = now
+        for device in self._files.devices() - self._orphaned():
+            if self._holders.assigned.get(device) not in promises:
+                self._files.remove(device)
+        self._publish_devices()
+        self._changed.set()
 
     @property
-    def heard(self) -> bool:
-        """Whether the kubelet knows what there is: it would refuse a pod that comes before."""
-        return bool(self._plugins) and all(each.heard for each in self._plugins.values())
+    def known_to_kubelet(self) -> bool:
+        return self._advertised.known_to_kubelet
 
     @property
-    def silence(self) -> str:
+    def kubelet_silence(self) -> str:
         """Why pods cannot start here, where the kubelet does not listen to us."""
-        if self.heard:
+        if self.known_to_kubelet:
             return ""
-        socket = self._places.plugins / KUBELET
+        socket = self._paths.plugins / KUBELET
         return (
             f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
         )
 
-    def holder(self, foreign: PreparedSlice) -> str:
-        """The uid of the pod that holds a slice which no allocation names: the slice was put behind a seat for it, and
-        the kubelet said last that the seat is held. Empty where there is no such pod."""
-        place = foreign.gpu, foreign.profile, foreign.start
-        holds = (hold for each, hold in self._book.seats.items() if each in self._held and hold is not None)
-        return next((hold.pod for hold in holds if (hold.gpu, hold.profile, hold.start) == place), "")
+    def pod_of(self, location: SliceLocation) -> str:
+        """The uid of the pod that holds a slice without an allocation, by the last answer of the kubelet; empty where
+        no pod does."""
+        return self._holders.pod_of(location)
 
-    async def holders(self, slices: Sequence[Slice]) -> dict[Slice, str]:
-        """Those of the slices that containers hold by the kubelet's word, promised or not, and who. Raises
-        InstasliceError where the kubelet does not answer."""
-        try:
-            told = await pod_resources.from_pod_resources(self._places.pods)
-        except grpc.aio.AioRpcError as error:
-            raise InstasliceError(f"no kubelet answers at {self._places.pods}: {error.details()}") from None
-        return self._book.behind(slices, told)
+    async def in_use(self, slices: Sequence[Slice]) -> dict[Slice, str]:
+        """Those of the slices that containers hold, promised or not, and which. Raises InstasliceError where the
+        kubelet does not answer."""
+        return await self._holders.in_use(slices)
 
-    # What the kubelet asks ------------------------------------------------------------------------------------------
+    # Called by the kubelet ------------------------------------------------------------------------------------------
 
-    def allocate(self, asked: Sequence[DeviceId]) -> list[str]:
-        """Hand out seats to a container that is not known yet. Raises NoSlice."""
-        for profile in {profile_of(each) for each in asked}:
-            count = sum(profile_of(each) == profile for each in asked)
-            free = self._book.free(profile, self._wanted, self._held - set(asked))
-            if count > free:
-                raise NoSlice(
-                    f"{count} slice{'s' if count > 1 else ''} {profile} asked for and {free} there that no pod holds; "
-                    "slices are made for pods that went through InstaSlice's webhook: create the pod again"
-                )
-        for each in asked:
-            self._folder.remove(each)
-            self._opened[each] = self._clock.monotonic()
-            self._rounds[each] = self._rounds.get(each, 0) + 1
-            self._told.discard(each)
-        self._book.open(asked)
-        self._write()
-        self._news.set()
-        return [cdi.device(each) for each in asked]
+    def allocate(self, devices: Sequence[DeviceId]) -> list[str]:
+        """Hand out ids to a container that is not known yet. Raises NoSlice."""
+        self._holders.allocate(devices, self._wanted)
+        for each in devices:
+            self._files.remove(each)
+        self._changed.set()
+        return [cdi.device(each) for each in devices]
 
-    # The work -------------------------------------------------------------------------------------------------------
+    # The loop -------------------------------------------------------------------------------------------------------
 
-    async def run(self, warn: Callable[[str], None], listened: Callable[[], None]) -> None:
-        """Until cancelled. Nothing is offered before the first `settle`; `warn` tells people, `listened` that the
-        kubelet listens to one more of our resources, or to one less."""
-        self._warn, self._listened = warn, listened
-        await self._offered.wait()
+    async def run(self, warn: Callable[[str], None], status_changed: Callable[[], None]) -> None:
+        """Until cancelled. Nothing is advertised before the first `update`; `warn` informs people, `status_changed`
+        says that the kubelet connected or disconnected, or that other pods hold slices without an allocation."""
+        self._warn, self._status_changed = warn, status_changed
         async with asyncio.TaskGroup() as self._tasks:
-            self._tasks.create_task(self._bind())
-            serving: asyncio.Task[None] | None = None
-            while True:
-                # Again with GPUs of another model: the node was given another label, or another driver.
-                await self._offered.wait()
-                self._offered.clear()
-                if serving is not None:
-                    serving.cancel()
-                    await asyncio.wait([serving])
-                plugins = tuple(self._plugins.values())
-                serving = self._tasks.create_task(registration.keep(self._places.plugins, plugins))
+            self._tasks.create_task(self._advertised.run())
+            self._tasks.create_task(self._poll())
 
-    async def _bind(self) -> None:
-        wait = SOON
+    async def _poll(self) -> None:
+        wait = FIRST_POLL
         while True:
-            self._news.clear()
-            unknown = await self._look()
-            wait = min(LATER, wait * 1.5) if unknown else SOON
+            self._changed.clear()
+            unknown = await self._reconcile()
+            wait = min(LONGEST_POLL, wait * 1.5) if unknown else FIRST_POLL
             try:
-                async with asyncio.timeout(wait if unknown else GLANCE_SECONDS):
-                    await self._news.wait()
-                wait = SOON
+                async with asyncio.timeout(wait if unknown else RESYNC_SECONDS):
+                    await self._changed.wait()
+                wait = FIRST_POLL
             except TimeoutError:
                 continue
 
-    async def _look(self) -> bool:
-        """Learn who holds what and act on it; whether there are seats whose holder has yet to be found."""
-        rounds = dict(self._rounds)
-        try:
-            holders = await pod_resources.from_pod_resources(self._places.pods)
-        except grpc.aio.AioRpcError as error:
-            log.info("the kubelet does not say who holds which slice: %s", error.details())
-            self._put()
-            return bool(self._book.opened())
-        now = self._clock.monotonic()
-        self._remember(holders, now)
-        before, self._held = self._held, set(holders)
-        if before != self._held and any(hold not in self._made for hold in self._book.seats.values() if hold):
-            # The status says who holds what no allocation names.
-            self._listened()
-        # Handed out again while we asked: the answer may name the holder before.
-        fresh = {each for each, count in self._rounds.items() if rounds.get(each, 0) != count}
-        known = {each: who for each, who in holders.items() if each not in fresh}
-        if self._book.bind(known, self._wanted):
-            self._write()
-        self._put()
-        self._show()
-        opened = self._book.opened()
-        self._forget(opened - holders.keys(), now)
-        self._explain({each: holders[each] for each in opened & holders.keys()}, now)
-        return bool(self._book.opened())
+    async def _reconcile(self) -> bool:
+        """Learn who holds what and act on it; whether there are ids whose holder is still unknown."""
+        others = await self._holders.refresh(self._wanted)
+        if others and any(each not in self._promises for each in self._holders.assigned.values() if each):
+            self._status_changed()
+        self._write_cdi()
+        self._publish_devices()
+        return bool(self._holders.opened)
 
-    def _remember(self, holders: pod_resources.Holders, now: float) -> None:
-        """Add the holders that the API leaves out: init containers."""
-        late = {
-            each
-            for each in self._book.opened() - holders.keys()
-            if now - self._opened.setdefault(each, now) >= INIT_SECONDS
+    def _write_cdi(self) -> None:
+        bound = {
+            device: self._promises[held]
+            for device, held in self._holders.assigned.items()
+            if held is not None and held in self._promises
         }
-        if not late:
-            return
-        try:
-            remembered = pod_resources.from_checkpoint(self._places.plugins)
-        except msgspec.MsgspecError as error:
-            self._warn_once(late, f"the kubelet's checkpoint cannot be read ({error}): init containers get no slices")
-            return
-        holders.update({each: remembered[each] for each in late & remembered.keys()})
+        self._files.replace(bound, tuple(self._promises.values()), keep=self._orphaned())
 
-    def _forget(self, unheld: set[DeviceId], now: float) -> None:
-        gone = [each for each in unheld if now - self._opened.setdefault(each, now) >= NOBODYS_SECONDS]
-        for each in gone:
-            del self._book.seats[each]
-        if gone:
-            self._write()
-        for each in self._opened.keys() - self._book.opened():
-            del self._opened[each]
-
-    def _explain(self, unpromised: Mapping[DeviceId, Sequence[Holder]], now: float) -> None:
-        for each, (holder, *_) in unpromised.items():
-            if now - self._opened.setdefault(each, now) >= UNPROMISED_SECONDS:
-                self._warn_once(
-                    {each},
-                    f"{holder} asks for a slice {profile_of(each)} that it was not "
-                    "promised, and will not start: create the pod again, through InstaSlice's webhook",
-                )
-
-    def _warn_once(self, seats: set[DeviceId], note: str) -> None:
-        if seats - self._told:
-            self._told |= seats
-            self._warn(note)
-
-    # Files and lists ------------------------------------------------------------------------------------------------
-
-    def _put(self) -> None:
-        """The files of all seats that are bound to a slice that is there."""
-        files = {}
-        for each, hold in self._book.seats.items():
-            if hold is not None and hold in self._made:
-                told, held = self._made[hold]
-                edits = self._described(held)
-                if edits is not None:
-                    files[each] = self._file(each, told, edits)
-        self._folder.become(files, keep=self._orphaned())
-        there = {held for _, held in self._made.values()}
-        self._edits = {held: edits for held, edits in self._edits.items() if held in there}
+    def _publish_devices(self) -> None:
+        self._advertised.publish(self._gpus, self._holders.assigned)
 
     def _orphaned(self) -> set[DeviceId]:
-        """Seats that are bound to a slice that is there, or may be, and that no allocation names."""
-        unread = {gpu.uuid for gpu in self._gpus if not gpu.read}
+        """Ids that are bound to a slice that exists, or may exist, and that no allocation names."""
+        unlisted = {gpu.uuid for gpu in self._gpus if not gpu.listed}
 
-        def orphaned(hold: PodSlice) -> bool:
-            may_be = hold.gpu in unread and hold not in self._named
-            return may_be or (hold.gpu, hold.profile, hold.start) in self._unnamed
+        def orphaned(held: PodSlice) -> bool:
+            may_exist = held.gpu in unlisted and held not in self._allocated
+            return may_exist or held.location in self._foreign
 
-        return {each for each, hold in self._book.seats.items() if hold is not None and orphaned(hold)}
-
-    def _described(self, held: Slice) -> Edits | None:
-        """What its container needs; None until a driver that takes its time has said it."""
-        if held not in self._edits and self._wiring.immediate:
-            self._edits[held] = self._wiring.edits(held)
-        elif held not in self._edits and held not in self._asked:
-            assert self._tasks is not None
-            self._asked.add(held)
-            self._tasks.create_task(self._describe(held))
-        return self._edits.get(held)
-
-    async def _describe(self, held: Slice) -> None:
-        try:
-            self._edits[held] = await self._executor.call(
-                held.gpu, "describe a slice", partial(self._wiring.edits, held)
-            )
-        except (DriverError, OSError) as error:
-            self._warn(f"{held.placement} of GPU {held.gpu} cannot be given to its container: {error}")
-            await self._clock.sleep(LATER)
-        self._asked.discard(held)
-        self._news.set()
-
-    def _file(self, each: DeviceId, told: Allocation, edits: Edits) -> bytes:
-        of_pod = [(a, held) for a, held in self._made.values() if a.pod.uid == told.pod.uid]
-        number = next(n for n, (a, _) in enumerate(of_pod) if a == told)
-        uuids = [str(held.mig_uuid) for a, held in of_pod if a.container == told.container]
-        env = {
-            **edits.env,
-            # The same in every file of a container: where two devices set one variable, the runtime keeps the last.
-            "INSTASLICE_MIG_UUIDS": ",".join(uuids),
-            f"INSTASLICE_MIG_UUID_{number}": str(of_pod[number][1].mig_uuid),
-            f"INSTASLICE_MIG_PROFILE_{number}": told.profile,
-        }
-        notes = {f"{names.GROUP}/allocation": told.id, f"{names.GROUP}/pod": f"{told.pod.namespace}/{told.pod.name}"}
-        return cdi.specification(each, Edits(env, edits.nodes, edits.mounts, edits.hooks), notes)
-
-    def _show(self) -> None:
-        total = resources.total(gpu.model for gpu in self._gpus)
-        unhealthy = resources.total(gpu.model for gpu in self._gpus if gpu.unhealthy)
-        sick = {gpu.uuid for gpu in self._gpus if gpu.unhealthy}
-        if total.keys() != self._plugins.keys():
-            self._offered.set()
-        for gone in self._plugins.keys() - total.keys():
-            del self._plugins[gone]
-        for resource, count in total.items():
-            memory = resource == names.MEMORY
-            seats = [DeviceId(f"mem-{n}") if memory else seat(resource, n) for n in range(count)]
-            bad = unwell(seats, unhealthy.get(resource, 0), self._book.seats, sick)
-            devices: Devices = {each: each not in bad for each in seats}
-            if resource in self._plugins:
-                self._plugins[resource].show(devices)
-            else:
-                allocate = _nothing if memory else self.allocate
-                self._plugins[resource] = DevicePlugin(
-                    self._places.plugins, resource, devices, allocate, lambda: self._listened()
-                )
+        return {device for device, held in self._holders.assigned.items() if held is not None and orphaned(held)}
 
     @property
     def _wanted(self) -> list[Allocation]:
-        return [told for told, _ in self._made.values()]
+        return [allocation for allocation, _ in self._promises.values()]
 
-    def _write(self) -> None:
-        write_whole(self._places.book, msgspec.json.encode(self._book.seats))
-
-
-def _nothing(_asked: Sequence[DeviceId]) -> list[str]:
-    """Memory is counted, not given: it comes with the slice."""
-    return []
-
-
-def _read(places: NodePaths) -> dict[DeviceId, PodSlice | None]:
-    try:
-        told = msgspec.json.decode(places.book.read_bytes(), type=dict[str, PodSlice | None])
-    except FileNotFoundError:
-        return {}
-    except msgspec.DecodeError as error:
-        raise InstasliceError(f"{places.book} is no book of seats ({error}); remove it: it is made anew") from None
-    return {DeviceId(each): hold for each, hold in told.items()}
-
-
-def _slice(made: PreparedSlice | None) -> Slice | None:
-    """The slice of a report, where it can be used."""
-    if made is None or made.state is not SliceState.CREATED or made.mig_uuid is None or made.gi is None:
-        return None
-    placement = Placement(made.profile, made.start, made.size)
-    return Slice(GpuUuid(made.gpu), placement, made.gi, made.ci, MigUuid(made.mig_uuid))
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        assert self._tasks is not None
+        self._tasks.create_task(work)

@@ -24,7 +24,7 @@ async def found(nvml, clock=None, hangs=None, **more):
     """`hangs` is the call that will not come back: its deadline passes, and no other."""
     nvml.pause = lambda seconds: time.sleep(min(seconds, 0.02))
     clock = clock or ThreadsClock()
-    finding = asyncio.create_task(WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock))
+    finding = asyncio.create_task(WatchedDriver.open(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock))
     if hangs:
         await passes(hangs, clock)
     return await finding
@@ -159,8 +159,8 @@ async def test_without_a_driver_the_remedy_is_told():
 
 async def test_the_hardware_of_a_machine_is_what_its_driver_finds(cards, monkeypatch, tmp_path):
     monkeypatch.setattr(gpu_source, "NvmlDriver", partial(NvmlDriver, nvml=FakeNvml(*cards)))
-    hardware = await Hardware.found(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=ThreadsClock())
-    driver, _ = hardware.machine(None, lambda *_words: None, lambda: None)
+    hardware = await Hardware.open(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=ThreadsClock())
+    driver, _ = hardware.connect(None, lambda *_words: None, lambda: None)
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one"]
 
 
@@ -168,7 +168,7 @@ async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, h
     hung = hang(cards[1], "nvmlDeviceGetMigMode")
     cards[2].mig = cards[2].pending = False
     said = []
-    Hardware(await found(FakeNvml(*cards), hangs=hung)).machine(None, lambda *words: said.append(words), lambda: None)
+    Hardware(await found(FakeNvml(*cards), hangs=hung)).connect(None, lambda *words: said.append(words), lambda: None)
     assert [(why, "MIG mode is off" in note or "GPU 1: a look at it" in note) for why, _, note in said] == [
         ("GpuLeftAlone", True),
         ("GpuHung", True),
