@@ -59,7 +59,7 @@ class Patience:
             return
         self.drop()
         yield
-        if uid not in self._ledger.promises and kept.node in self._ledger.books:
+        if uid not in self._ledger.reservations and kept.node in self._ledger.nodes:
             self._close(kept)
 
     def drop(self) -> None:
@@ -72,14 +72,14 @@ class Patience:
     def _close(self, kept: Kept) -> None:
         self.kept = kept
         for gpu in kept.gpus:
-            if gpu in self._ledger.books[kept.node].gpus:
+            if gpu in self._ledger.nodes[kept.node].gpus:
                 words = f"kept for a pod that has waited longer than {self.seconds:.0f} s"
                 self._ledger.close(gpu, kept.node, KIND, words)
 
     def _gpu(self, want: str, eligible: Callable[[NodeName], bool]) -> tuple[NodeName, tuple[GpuId, ...]] | None:
         best: tuple[tuple[int, int], NodeName, GpuId] | None = None
         for node, gpu in self._gpus(eligible):
-            model = self._ledger.books[node].gpus[gpu]
+            model = self._ledger.nodes[node].gpus[gpu]
             if not model.has(want):
                 continue
             held = self._ledger.fleet.held(gpu)
@@ -94,23 +94,23 @@ class Patience:
         self, wants: Sequence[str], eligible: Callable[[NodeName], bool]
     ) -> tuple[NodeName, tuple[GpuId, ...]] | None:
         best: tuple[int, NodeName] | None = None
-        for name, book in self._ledger.books.items():
+        for name, record in self._ledger.nodes.items():
             if not eligible(name) or not self.could_hold(name, wants):
                 continue
-            held = sum(len(self._ledger.fleet.held(gpu)) for gpu in book.gpus)
+            held = sum(len(self._ledger.fleet.held(gpu)) for gpu in record.gpus)
             if best is None or held < best[0]:
                 best = held, name
-        return None if best is None else (best[1], tuple(self._ledger.books[best[1]].gpus))
+        return None if best is None else (best[1], tuple(self._ledger.nodes[best[1]].gpus))
 
     def _gpus(self, eligible: Callable[[NodeName], bool]) -> Iterator[tuple[NodeName, GpuId]]:
-        for name, book in self._ledger.books.items():
+        for name, record in self._ledger.nodes.items():
             if eligible(name):
-                yield from ((name, gpu) for gpu in book.gpus if gpu not in book.closed)
+                yield from ((name, gpu) for gpu in record.gpus if gpu not in record.closed)
 
     def could_hold(self, node: NodeName, wants: Sequence[str]) -> bool:
         """Whether the healthy GPUs of a node would hold these slices if they were empty."""
-        book = self._ledger.books[node]
-        open_gpus = Counter(model for gpu, model in book.gpus.items() if gpu not in book.closed)
+        record = self._ledger.nodes[node]
+        open_gpus = Counter(model for gpu, model in record.gpus.items() if gpu not in record.closed)
         return self._could_hold(frozenset(open_gpus.items()), tuple(sorted(wants)))
 
     def _empty_could_hold(self, gpus: frozenset[tuple[Model, int]], wants: tuple[str, ...]) -> bool:
