@@ -8,13 +8,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from instaslice.controller import admission
-from instaslice.controller.line import Shape
 from instaslice.controller.requests import Amounts, effective, split
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers
+from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers, RequestKey
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class Ask:
     needs: Amounts
     """Of them, what is not ours."""
     ours: Amounts
-    shape: Shape
+    shape: RequestKey
     admitted: NodeSet
     """The nodes whose state, taints and labels let it in."""
     fits_beside: NodeSet

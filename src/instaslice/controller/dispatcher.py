@@ -18,10 +18,9 @@ from instaslice.controller import admission
 from instaslice.controller.agenda import Agenda
 from instaslice.controller.asks import Ask, Asks
 from instaslice.controller.ledger import Book, Ledger, News
-from instaslice.controller.line import Line
+from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.patches import pinned
-from instaslice.controller.patience import Patience
 from instaslice.controller.promises import Promise
 from instaslice.controller.quarantine import Kind, Quarantine
 from instaslice.controller.requests import Amounts, effective
@@ -31,7 +30,7 @@ from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
-from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
+from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short, WaitingQueue
 from instaslice.placement.pools import bits
 
 log = logging.getLogger(__name__)
@@ -55,13 +54,13 @@ SLOW = 5.0
 class Dispatcher:
     def __init__(self, orders: Orders, policy: Policy, clock: Callable[[], float], rng: Random, limits: Limits) -> None:
         self.ledger = Ledger(policy, self._ready)
-        self.line = Line()
+        self.line = WaitingQueue()
         index = self.ledger.fleet.index
         self.rooms = Rooms(index.changes())
         self.quarantine = Quarantine()
         self.agenda = Agenda(partial(self.quarantine.failed, "what is to be done after a deadline"))
         self.limits = limits
-        self.patience = Patience(self.ledger, limits.patience)
+        self.longest_waiting = LongestWaiting(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
         self.filters = Filters(self.nodes)
         self.pods: dict[str, Pod] = {}
@@ -142,7 +141,7 @@ class Dispatcher:
         why = self.quarantine.add(kind, key, error)
         match kind:
             case Kind.POD:
-                self.line.leave(key)
+                self.line.remove(key)
                 self._homeless.discard(key)
                 self._orders.tell(key)
             case Kind.NODE:
@@ -276,7 +275,7 @@ class Dispatcher:
 
     def _narrowed(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
-        self.line.leave(pod.metadata.uid)
+        self.line.remove(pod.metadata.uid)
         if (before := self._asks.pop(pod.metadata.uid, None)) is not None and gated(pod):
             self.ask(pod).since = before.since
 
@@ -294,7 +293,7 @@ class Dispatcher:
 
     def _room_came(self) -> None:
         """There may be room for somebody who was refused before."""
-        self.line.ask_again()
+        self.line.retry_all()
         if len(self.line):
             self._orders.wake()
 
@@ -360,13 +359,13 @@ class Dispatcher:
             return True
 
     def _place(self, uid: str) -> bool:
-        ask, kept = self._asks[uid], self.patience.kept
-        with self.patience.lifted_for(uid):
+        ask, reserved = self._asks[uid], self.longest_waiting.is_for(uid)
+        with self.longest_waiting.lifted_for(uid):
             plan = self._plan(self.pods[uid], ask)
             if plan is not None:
                 self._promise(self.pods[uid], ask, plan)
-        if plan is not None and kept is not None and kept.uid == uid:
-            self._room_came()  # what it leaves of what was kept for it
+        if plan is not None and reserved:
+            self._room_came()  # what it leaves of what was reserved for it
         return plan is not None
 
     def _plan(self, pod: Pod, ask: Ask) -> Plan | None:
@@ -439,15 +438,15 @@ class Dispatcher:
         known = uid in self._homeless
         self._homeless.discard(uid)
         if pod is None or pod.ended or self._nobody_ends(pod):
-            if self.line.leave(uid) and self.patience.kept is not None and self.patience.kept.uid == uid:
-                self._orders.wake()  # what is kept for it is for others now
+            if self.line.remove(uid) and self.longest_waiting.is_for(uid):
+                self._orders.wake()  # what is reserved for it is for others now
             if promise is not None:
                 self._take_back(promise, _why_gone(pod))
                 if pod is not None and not pod.ended:
                     self._orders.tell(uid)
         elif promise is not None and _may_use(pod, promise):
             # An object that comes back brings promises for pods that have waited since.
-            self.line.leave(uid)
+            self.line.remove(uid)
             self._advance(pod, promise)
         elif gated(pod):
             if not held_by_others(pod):
@@ -640,7 +639,7 @@ class Dispatcher:
         placer = Placer(emptied, self.ledger.placer.policy)
         self.rooms.discharge(promise.uid)
         try:
-            return any(self._would_take(head.uid, placer) for head in self.line.heads_in_turns()[:MOST_ASKED])
+            return any(self._would_take(head.uid, placer) for head in self.line.heads_round_robin()[:MOST_ASKED])
         finally:
             self.rooms.charge(promise.uid, promise.node, self.ask(self.pods[promise.uid]).amounts)
 
@@ -717,12 +716,12 @@ class Dispatcher:
     def _keep_room(self, now: float, until: float) -> None:
         """Once a pod has waited too long, keep room for it: for the first in line that any node could hold. Choose
         anew now and then, since what is in the way there may never end."""
-        kept = self.patience.kept
+        kept = self.longest_waiting.reserved
         if kept is not None and (kept.uid not in self.line or kept.until <= now):
-            self.patience.drop()
-            self.line.ask_again()
+            self.longest_waiting.release()
+            self.line.retry_all()
             self._again = now
-        if self.patience.kept is None and now >= self._again:
+        if self.longest_waiting.reserved is None and now >= self._again:
             self._again = now + self._choose(now, until)
 
     def _choose(self, now: float, until: float) -> float:
@@ -760,7 +759,7 @@ class Dispatcher:
         if refusal is None:
             return False
         could = partial(self.could_admit, pod, ask.amounts)
-        return self.patience.keep(pod.metadata.uid, ask.profiles, could, refusal.short is Short.NODES, now)
+        return self.longest_waiting.reserve(pod.metadata.uid, ask.profiles, could, refusal.short is Short.NODES, now)
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""

@@ -66,7 +66,7 @@ def test_what_was_kept_for_a_pod_and_is_more_than_it_takes_is_for_those_who_wait
     large = world.add_pod("7g.40gb", "1g.5gb", cpu="1")
     world.settle()
     world.wait(60)
-    assert world.dispatcher.patience.kept.uid == large
+    assert world.dispatcher.longest_waiting.reserved.uid == large
     small = world.add_pod("1g.5gb", priority=9)
     world.settle()
     for uid in whole:
