@@ -17,11 +17,10 @@ from instaslice.api.instaslice import AllocationState, Instaslice, PodRef
 from instaslice.controller import node_admission
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.ledger import Ledger, LedgerChanges, NodeRecord
-from instaslice.controller.line import Line
+from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.patches import pinned
-from instaslice.controller.patience import Patience
 from instaslice.controller.pod_request import PodRequest, PodRequests
 from instaslice.controller.quarantine import ObjectKind, Quarantine
 from instaslice.controller.requests import Amounts, effective
@@ -31,7 +30,7 @@ from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
-from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
+from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short, WaitingQueue
 from instaslice.placement.pools import bits
 
 log = logging.getLogger(__name__)
@@ -55,13 +54,13 @@ SLOW = 5.0
 class Dispatcher:
     def __init__(self, orders: Orders, policy: Policy, clock: Callable[[], float], rng: Random, limits: Limits) -> None:
         self.ledger = Ledger(policy, self._ready)
-        self.queue = Line()
+        self.queue = WaitingQueue()
         index = self.ledger.fleet.index
         self.capacities = NodeCapacities(index.changes())
         self.quarantine = Quarantine()
         self.deadlines = Deadlines(partial(self.quarantine.failed, "what is to be done after a deadline"))
         self.limits = limits
-        self.patience = Patience(self.ledger, limits.patience)
+        self.longest_waiting = LongestWaiting(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
         self.filters = Filters(self.nodes)
         self.pods: dict[str, Pod] = {}
@@ -142,7 +141,7 @@ class Dispatcher:
         why = self.quarantine.add(kind, key, error)
         match kind:
             case ObjectKind.POD:
-                self.queue.leave(key)
+                self.queue.remove(key)
                 self._lost_reservations.discard(key)
                 self._orders.update_condition(key)
             case ObjectKind.NODE:
@@ -276,7 +275,7 @@ class Dispatcher:
 
     def _refresh_request(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
-        self.queue.leave(pod.metadata.uid)
+        self.queue.remove(pod.metadata.uid)
         if (before := self._requests.pop(pod.metadata.uid, None)) is not None and gated(pod):
             self.request(pod).queued_at = before.queued_at
 
@@ -294,7 +293,7 @@ class Dispatcher:
 
     def _capacity_freed(self) -> None:
         """There may be room for somebody who was refused before."""
-        self.queue.ask_again()
+        self.queue.retry_all()
         if len(self.queue):
             self._orders.wake()
 
@@ -362,13 +361,13 @@ class Dispatcher:
             return True
 
     def _place(self, uid: str) -> bool:
-        request, kept = self._requests[uid], self.patience.kept
-        with self.patience.lifted_for(uid):
+        request, reserved = self._requests[uid], self.longest_waiting.is_for(uid)
+        with self.longest_waiting.lifted_for(uid):
             plan = self._plan(self.pods[uid], request)
             if plan is not None:
                 self._reserve(self.pods[uid], request, plan)
-        if plan is not None and kept is not None and kept.uid == uid:
-            self._capacity_freed()  # what it leaves of what was kept for it
+        if plan is not None and reserved:
+            self._capacity_freed()  # what it leaves of what was reserved for it
         return plan is not None
 
     def _plan(self, pod: Pod, request: PodRequest) -> Plan | None:
@@ -441,7 +440,7 @@ class Dispatcher:
         known = uid in self._lost_reservations
         self._lost_reservations.discard(uid)
         if pod is None or pod.ended or self._terminated_unseen(pod):
-            if self.queue.leave(uid) and self.patience.kept is not None and self.patience.kept.uid == uid:
+            if self.queue.remove(uid) and self.longest_waiting.is_for(uid):
                 self._orders.wake()  # what is kept for it is for others now
             if reservation is not None:
                 self._release(reservation, _why_gone(pod))
@@ -449,7 +448,7 @@ class Dispatcher:
                     self._orders.update_condition(uid)
         elif reservation is not None and _may_use(pod, reservation):
             # An object that comes back brings reservations for pods that have waited since.
-            self.queue.leave(uid)
+            self.queue.remove(uid)
             self._advance(pod, reservation)
         elif gated(pod):
             if not held_by_others(pod):
@@ -652,7 +651,7 @@ class Dispatcher:
         placer = Placer(emptied, self.ledger.placer.policy)
         self.capacities.discharge(reservation.uid)
         try:
-            return any(self._would_take(head.uid, placer) for head in self.queue.heads_in_turns()[:MOST_ASKED])
+            return any(self._would_take(head.uid, placer) for head in self.queue.heads_round_robin()[:MOST_ASKED])
         finally:
             self.capacities.charge(reservation.uid, reservation.node, self.request(self.pods[reservation.uid]).amounts)
 
@@ -731,12 +730,12 @@ class Dispatcher:
     def _keep_room(self, now: float, until: float) -> None:
         """Once a pod has waited too long, keep room for it: for the first in line that any node could hold. Choose
         anew now and then, since what is in the way there may never end."""
-        kept = self.patience.kept
+        kept = self.longest_waiting.reserved
         if kept is not None and (kept.uid not in self.queue or kept.until <= now):
-            self.patience.drop()
-            self.queue.ask_again()
+            self.longest_waiting.release()
+            self.queue.retry_all()
             self._again = now
-        if self.patience.kept is None and now >= self._again:
+        if self.longest_waiting.reserved is None and now >= self._again:
             self._again = now + self._choose(now, until)
 
     def _choose(self, now: float, until: float) -> float:
@@ -774,7 +773,9 @@ class Dispatcher:
         if refusal is None:
             return False
         could = partial(self.could_admit, pod, request.amounts)
-        return self.patience.keep(pod.metadata.uid, request.profiles, could, refusal.short is Short.NODES, now)
+        return self.longest_waiting.reserve(
+            pod.metadata.uid, request.profiles, could, refusal.short is Short.NODES, now
+        )
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""

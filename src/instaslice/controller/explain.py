@@ -24,7 +24,7 @@ from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
-from instaslice.placement import NodeName, Policy, Refusal
+from instaslice.placement import NodeName, Policy, Refusal, could_hold
 
 
 class Stage(StrEnum):
@@ -129,7 +129,8 @@ def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) 
     could = [
         node
         for node in dispatcher.ledger.nodes
-        if dispatcher.could_suffice(pod, request.amounts, node) and dispatcher.patience.could_hold(node, profiles)
+        if dispatcher.could_suffice(pod, request.amounts, node)
+        and could_hold(dispatcher.ledger.fleet.open_models(node), profiles)
     ]
     return Explanation(
         pod=name,

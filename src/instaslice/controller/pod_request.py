@@ -8,13 +8,12 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from instaslice.controller import node_admission
-from instaslice.controller.line import Shape
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import Amounts, effective, split
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers
+from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers, RequestKey
 
 
 @dataclass(slots=True)
@@ -26,7 +25,7 @@ class PodRequest:
     other_amounts: Amounts
     """Of them, what is not ours."""
     our_amounts: Amounts
-    shape: Shape
+    shape: RequestKey
     admitted: NodeSet
     """The nodes whose state, taints and labels let it in."""
     fits_beside: NodeSet

@@ -136,9 +136,9 @@ def test_whom_to_keep_room_for_is_thought_about_in_steps():
     for _ in range(200):
         world.dispatcher.decide()
         world.now += 0.1
-        if world.dispatcher.patience.kept:
+        if world.dispatcher.longest_waiting.reserved:
             break
-    assert world.dispatcher.patience.kept.uid == kept, "the first that any node could hold"
+    assert world.dispatcher.longest_waiting.reserved.uid == kept, "the first that any node could hold"
 
 
 def test_less_cpu_asked_for_by_a_running_pod_wakes_those_who_wait():

@@ -197,7 +197,7 @@ def test_a_large_pod_is_not_passed_for_ever():
             break
     assert large in world.running()
     assert world.now >= 300, "before its patience was over it let others pass"
-    assert world.dispatcher.patience.kept is None
+    assert world.dispatcher.longest_waiting.reserved is None
 
 
 def test_room_is_kept_for_the_first_that_any_node_could_hold():
@@ -209,7 +209,7 @@ def test_room_is_kept_for_the_first_that_any_node_could_hold():
     world.add_pod("7g.40gb", node_selector={"zone": "nowhere"})
     large = world.add_pod("7g.40gb")
     world.wait(350)
-    assert world.dispatcher.patience.kept.uid == large
+    assert world.dispatcher.longest_waiting.reserved.uid == large
     for uid in small[:14]:
         world.end_pod(uid)
         world.add_pod("1g.5gb")

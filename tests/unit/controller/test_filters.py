@@ -276,7 +276,7 @@ def test_no_room_is_kept_for_a_pod_that_could_not_go_there_anyway(world):
     world.settle()
     held, small = web(world, "7g.40gb", **needs("data")), world.add_pod("1g.5gb")
     world.wait(400)
-    assert world.dispatcher.patience.kept is None or world.dispatcher.patience.kept.uid == small
+    assert world.dispatcher.longest_waiting.reserved is None or world.dispatcher.longest_waiting.reserved.uid == small
     assert held not in world.running()
 
 
@@ -285,7 +285,7 @@ def test_room_is_kept_where_only_pods_that_may_end_are_in_the_way(world):
     world.settle()
     uid = web(world, "7g.40gb", **APART)
     world.wait(400)
-    assert world.dispatcher.patience.kept.uid == uid
+    assert world.dispatcher.longest_waiting.reserved.uid == uid
     world.end_pod(busy)
     world.settle()
     assert uid in world.running()

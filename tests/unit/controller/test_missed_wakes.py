@@ -66,7 +66,7 @@ def test_what_was_kept_for_a_pod_and_is_more_than_it_takes_is_for_those_who_wait
     large = world.add_pod("7g.40gb", "1g.5gb", cpu="1")
     world.settle()
     world.wait(60)
-    assert world.dispatcher.patience.kept.uid == large
+    assert world.dispatcher.longest_waiting.reserved.uid == large
     small = world.add_pod("1g.5gb", priority=9)
     world.settle()
     for uid in whole:
@@ -171,8 +171,8 @@ def test_a_volume_that_was_expected_for_a_claim_that_got_another_is_free(world):
 
 
 def test_a_slice_that_is_of_no_use_again_and_again_is_made_ever_more_seldom(world, monkeypatch):
-    why = "nobody would bind the pod to node a any more: a test"
-    monkeypatch.setattr(world.dispatcher, "_ungate_blocked_by", lambda *_: why)
+    refusal = "nobody would bind the pod to node a any more: a test"
+    monkeypatch.setattr(world.dispatcher, "_ungate_blocked_by", lambda *_: refusal)
     uid = world.add_pod("1g.5gb")
     world.settle()
     before = world.instaslices["a"].metadata.generation

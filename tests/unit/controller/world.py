@@ -342,7 +342,7 @@ class World:
     def _nobody_is_overlooked(self):
         """At rest nobody waits for room that is there: what made it has woken the dispatcher."""
         found = self.controller and self.dispatcher
-        if found and not self.woken and not self.lagging and found.patience.kept is None:
+        if found and not self.woken and not self.lagging and found.longest_waiting.reserved is None:
             waiting = [uid for uid in found.queue if found._plan(found.pods[uid], found._requests[uid]) is not None]
             assert not waiting, f"{waiting} would fit, and wait"
 
