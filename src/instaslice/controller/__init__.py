@@ -6,7 +6,7 @@
     quarantine  objects that could not be handled
     longest_waiting  GPUs reserved for the pod that has waited longest
     wants       the slices that a pod needs; patches what is written to it; words what is said of it, by the teller
-    specs       writes what is promised into the Instaslice objects
+    spec_writer writes what is promised into the Instaslice objects
     requests    what kube-scheduler would count for a pod: CPU, memory, storage and the rest
     admission   whether a node's state, taints and labels let a pod in
     rooms       what is left on each node beside what is charged to it

@@ -26,7 +26,7 @@ from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
-from instaslice.controller.specs import Specs
+from instaslice.controller.spec_writer import SpecWriter
 from instaslice.controller.taints import Taints
 from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
@@ -97,7 +97,7 @@ class Controller:
         self.namespaces: Cache[Namespace] = Cache()
         self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in KINDS}
         self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
-        self._specs = Specs(client, self.dispatcher.ledger, MANAGER, clock)
+        self._specs = SpecWriter(client, self.dispatcher.ledger, MANAGER, clock)
         self._writes: Queue[NodeName] = Queue(clock=clock)
         self._echoes: Queue[NodeName] = Queue(clock=clock)
         """Of which nodes there is something to write that nobody waits for."""

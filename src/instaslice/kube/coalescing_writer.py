@@ -55,9 +55,8 @@ class CoalescingWriter(Generic[T, V]):
     async def patch(self, value: V, ops: Sequence[JsonOp]) -> T | None:
         """Make the object hold `value` with these steps. None where it is gone, which the watch will say. Raises
         KubeError, Invalid also where the name belongs to another object by now."""
-        began = self._clock.monotonic()
+        began, before = self._clock.monotonic(), self.written
         self.written, self.unanswered = None, value
-        answer: T | None = None
         try:
             async with self._limit:
                 answer = await self._client.patch(
@@ -68,7 +67,8 @@ class CoalescingWriter(Generic[T, V]):
                     subresource=self._subresource,
                 )
         except NotFound:
-            pass
+            self.written, self.unanswered = before, None
+            return None
         self.confirm(value)
         self.wrote_at = self._clock.monotonic()
         self.took = self.wrote_at - began

@@ -77,7 +77,7 @@ def unfinished(load):
 
 
 async def held(client, cluster):
-    """NodePaths by the specs, and by the emulated hardware: (GPU, profile, start)."""
+    """Places by the specs, and by the emulated hardware: (GPU, profile, start)."""
     promised = {
         (each.gpu, each.profile, each.start)
         for thing in await client.list(INSTASLICES)

@@ -20,7 +20,7 @@ from instaslice.api.instaslice import (
 )
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.specs import Specs
+from instaslice.controller.spec_writer import SpecWriter
 from instaslice.controller.wants import Wanted
 from instaslice.kube.errors import Conflict, Invalid, ServerError, Unreachable
 from instaslice.kube.meta import ObjectMeta
@@ -45,7 +45,7 @@ class Desk:
 
     def begin(self):
         self.ledger = Ledger(policies.named("adaptive"))
-        self.specs = Specs(self.server.client(), self.ledger, "controller", self.clock)
+        self.specs = SpecWriter(self.server.client(), self.ledger, "controller", self.clock)
 
     def reservation(self, uid):
         plan = self.ledger.placer.place(Demand(("1g.5gb",)))

@@ -5,7 +5,7 @@ import pytest
 
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.api.writing import MOST_SECONDS, QUIET_SECONDS
-from instaslice.controller.specs import Specs
+from instaslice.controller.spec_writer import SpecWriter
 
 
 class Server:
@@ -15,7 +15,7 @@ class Server:
         self._world, self._took = world, took
         self.written = []
 
-    async def patch(self, resource, key, ops, *, manager):
+    async def patch(self, resource, key, ops, *, manager, subresource=""):
         assert resource is INSTASLICES
         self._world.now += self._took
         self.written.append(len(ops[-1].value.allocations))
@@ -27,7 +27,7 @@ class Server:
 def _specs(world, took):
     world.now += 1000  # since the machine was started
     server = Server(world, took)
-    specs = Specs(server, world.dispatcher.ledger, "controller", world.clock)
+    specs = SpecWriter(server, world.dispatcher.ledger, "controller", world.clock)
     for thing in world.instaslices.values():
         specs.seen(None, thing)
     return specs, server
