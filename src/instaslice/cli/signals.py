@@ -9,8 +9,8 @@ from typing import Any
 async def run_until_signalled(
     work: Coroutine[Any, Any, None], *, drain: Callable[[], Awaitable[None]] | None = None
 ) -> None:
-    """Run `work` until a signal arrives, or until it ends by itself; then `drain`, and cancel it. Raises the failures
-    of `work` as a group."""
+    """Run `work` until a signal arrives, or until it ends by itself; then `drain`, and cancel it. Raises what it
+    raises."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
