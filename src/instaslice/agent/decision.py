@@ -74,10 +74,10 @@ class Decision:
     ours: frozenset[Slot] = frozenset()
 
 
-def slot_of(thing: Allocation | PreparedSlice | Slice) -> Slot:
-    if isinstance(thing, Slice):
-        return Slot(thing.placement.profile, thing.placement.start)
-    return Slot(thing.profile, thing.start)
+def slot_of(item: Allocation | PreparedSlice | Slice) -> Slot:
+    if isinstance(item, Slice):
+        return Slot(item.placement.profile, item.placement.start)
+    return Slot(item.profile, item.start)
 
 
 def decide(allocations: Sequence[Allocation], gpu: GpuState, last: LastReports) -> Decision:

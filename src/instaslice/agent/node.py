@@ -51,16 +51,16 @@ class NodeAgent:
         self._sync_workers(_boot_changed(before.boot_id, self._boot))
         self._unplaced = ()
 
-    def set_allocations(self, thing: Instaslice) -> None:
+    def set_allocations(self, instaslice: Instaslice) -> None:
         """Take over the spec of the object, where it has changed."""
         self._sync_workers()
-        spec = thing.metadata.uid, thing.metadata.generation
+        spec = instaslice.metadata.uid, instaslice.metadata.generation
         if spec == self._spec:
             return
         self._spec = spec
         by: dict[str, list[Allocation]] = {uuid: [] for uuid in self._workers}
         unplaced = []
-        for each in thing.spec.allocations:
+        for each in instaslice.spec.allocations:
             if each.gpu in by:
                 by[each.gpu].append(each)
             else:
@@ -185,11 +185,11 @@ class NodeAgent:
         )
 
 
-def unserved(thing: Instaslice, why: str, now: datetime) -> InstasliceStatus:
+def unserved(instaslice: Instaslice, why: str, now: datetime) -> InstasliceStatus:
     """The status of a node whose GPUs cannot be used at all."""
-    before = thing.status
+    before = instaslice.status
     ready = _condition(before.conditions, READY, Truth.FALSE, "NoDriver", words(why), now)
-    generation = thing.metadata.generation
+    generation = instaslice.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
 
 

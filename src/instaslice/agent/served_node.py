@@ -34,35 +34,35 @@ class ServedNode:
     clock: Clock
     resynced_at: float
 
-    def serves(self, node: Node, gpus: Hashable, thing: Instaslice) -> bool:
+    def serves(self, node: Node, gpus: Hashable, instaslice: Instaslice) -> bool:
         """Whether all three are still the same."""
         mine = self.node.metadata.uid, self.gpus, self.writer.uid
-        return mine == (node.metadata.uid, gpus, thing.metadata.uid)
+        return mine == (node.metadata.uid, gpus, instaslice.metadata.uid)
 
-    async def reconcile(self, node: Node, thing: Instaslice) -> float:
+    async def reconcile(self, node: Node, instaslice: Instaslice) -> float:
         """Do what is due and report it; the seconds until something will be due again."""
         self.control.apply_annotations(node)
-        self._resync(thing)
-        self.agent.set_allocations(thing)
+        self._resync(instaslice)
+        self.agent.set_allocations(instaslice)
         # Before as well: a slice is taken from its container first, and destroyed then.
-        self._update_devices(thing)
+        self._update_devices(instaslice)
         self.agent.advance()
-        self._update_devices(thing)
+        self._update_devices(instaslice)
         waits = [await self._report(node), self.agent.next_due()]
         waits.append(max(0.0, self.resynced_at + RESYNC_SECONDS - self.clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
 
-    def _resync(self, thing: Instaslice) -> None:
+    def _resync(self, instaslice: Instaslice) -> None:
         """Once in a while: are hardware and object as we think they are?"""
         now = self.clock.monotonic()
         if now - self.resynced_at < RESYNC_SECONDS:
             return
         self.resynced_at = now
         self.agent.reread()
-        if thing.status != self.writer.written:
+        if instaslice.status != self.writer.written:
             self.writer.written = None
 
-    def _update_devices(self, thing: Instaslice) -> None:
+    def _update_devices(self, instaslice: Instaslice) -> None:
         if self.devices is None:
             return
         agent, unlisted = self.agent, self.agent.unlisted
@@ -71,7 +71,7 @@ class ServedNode:
             for (uuid, unhealthy), model in zip(agent.unhealthy.items(), agent.models, strict=True)
         ]
         slices = agent.slices
-        self.devices.update(thing.spec.allocations, report.usable(slices), report.foreign(slices), gpus)
+        self.devices.update(instaslice.spec.allocations, report.usable(slices), report.foreign(slices), gpus)
 
     async def _report(self, node: Node) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""

@@ -242,7 +242,7 @@ async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promise
     devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet))
-    mine, other = (devices._promises[PodSlice.of(each)][1] for each in (A, B))
+    mine, other = (devices._slices[PodSlice.of(each)][1] for each in (A, B))
     update(devices)
     for _ in range(2):
         assert await devices.in_use([mine, other]) == {mine: "container main of pod team/a"}

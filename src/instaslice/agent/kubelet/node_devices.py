@@ -7,7 +7,7 @@ from typing import Any
 
 from instaslice.agent.kubelet import cdi
 from instaslice.agent.kubelet.advertised_devices import AdvertisedDevices, AdvertisedGpu
-from instaslice.agent.kubelet.cdi_files import CdiFiles, Promise
+from instaslice.agent.kubelet.cdi_files import AllocatedSlice, CdiFiles
 from instaslice.agent.kubelet.device_holders import DeviceHolders
 from instaslice.agent.kubelet.device_ids import DeviceId, PodSlice, SliceLocation
 from instaslice.agent.kubelet.device_plugin import KUBELET
@@ -27,7 +27,7 @@ RESYNC_SECONDS = 60.0
 
 
 class NodeDevices:
-    """One node. `update` says what is promised and what exists; `run` does the rest."""
+    """One node. `update` says what is allocated and what exists; `run` does the rest."""
 
     def __init__(self, paths: NodePaths, wiring: Wiring, *, executor: GpuExecutor, clock: Clock) -> None:
         """Raises InstasliceError where the assignments of an earlier process cannot be read."""
@@ -47,8 +47,8 @@ class NodeDevices:
             described=self._changed.set,
         )
         self._advertised = AdvertisedDevices(paths.plugins, self.allocate, lambda: self._status_changed())
-        self._promises: dict[PodSlice, Promise] = {}
-        self._allocated: set[PodSlice] = set()
+        self._slices: dict[PodSlice, AllocatedSlice] = {}
+        self._named: set[PodSlice] = set()
         """Slices that an allocation names, also one that ends."""
         self._foreign: frozenset[SliceLocation] = frozenset()
         self._gpus: tuple[AdvertisedGpu, ...] = ()
@@ -62,21 +62,21 @@ class NodeDevices:
         foreign: Collection[SliceLocation],
         gpus: Sequence[AdvertisedGpu],
     ) -> None:
-        """What is promised, which slices can be used (by allocation id), and which exist without an allocation.
+        """All allocations, the slices that can be used (by allocation id), and the slices without an allocation.
 
         The file of an allocation that ends is removed immediately: call this before its slice is destroyed, too. Where
         allocations are lost while their slices exist, as with the object of the node, files stay: containers may have
         to be restarted.
         """
-        promises = {
+        usable = {
             PodSlice.of(each): (each, slices[each.id]) for each in allocations if each.wanted and each.id in slices
         }
-        now = promises, set(map(PodSlice.of, allocations)), frozenset(foreign), tuple(gpus)
-        if now == (self._promises, self._allocated, self._foreign, self._gpus):
+        now = usable, set(map(PodSlice.of, allocations)), frozenset(foreign), tuple(gpus)
+        if now == (self._slices, self._named, self._foreign, self._gpus):
             return
-        self._promises, self._allocated, self._foreign, self._gpus = now
+        self._slices, self._named, self._foreign, self._gpus = now
         for device in self._files.devices() - self._orphaned():
-            if self._holders.assigned.get(device) not in promises:
+            if self._holders.assigned.get(device) not in usable:
                 self._files.remove(device)
         self._publish_devices()
         self._changed.set()
@@ -101,7 +101,7 @@ class NodeDevices:
         return self._holders.pod_of(location)
 
     async def in_use(self, slices: Sequence[Slice]) -> dict[Slice, str]:
-        """Those of the slices that containers hold, promised or not, and which. Raises InstasliceError where the
+        """Those of the slices that containers hold, allocated or not, and which. Raises InstasliceError where the
         kubelet does not answer."""
         return await self._holders.in_use(slices)
 
@@ -126,6 +126,8 @@ class NodeDevices:
             self._tasks.create_task(self._poll())
 
     async def _poll(self) -> None:
+        # Before the first update no slice is known, and the files of an earlier process would be removed.
+        await self._changed.wait()
         wait = FIRST_POLL
         while True:
             self._changed.clear()
@@ -141,7 +143,7 @@ class NodeDevices:
     async def _reconcile(self) -> bool:
         """Learn who holds what and act on it; whether there are ids whose holder is still unknown."""
         others = await self._holders.refresh(self._wanted)
-        if others and any(each not in self._promises for each in self._holders.assigned.values() if each):
+        if others and any(each not in self._slices for each in self._holders.assigned.values() if each):
             self._status_changed()
         self._write_cdi()
         self._publish_devices()
@@ -149,11 +151,11 @@ class NodeDevices:
 
     def _write_cdi(self) -> None:
         bound = {
-            device: self._promises[held]
+            device: self._slices[held]
             for device, held in self._holders.assigned.items()
-            if held is not None and held in self._promises
+            if held is not None and held in self._slices
         }
-        self._files.replace(bound, tuple(self._promises.values()), keep=self._orphaned())
+        self._files.replace(bound, tuple(self._slices.values()), keep=self._orphaned())
 
     def _publish_devices(self) -> None:
         self._advertised.publish(self._gpus, self._holders.assigned)
@@ -163,14 +165,14 @@ class NodeDevices:
         unlisted = {gpu.uuid for gpu in self._gpus if not gpu.listed}
 
         def orphaned(held: PodSlice) -> bool:
-            may_exist = held.gpu in unlisted and held not in self._allocated
+            may_exist = held.gpu in unlisted and held not in self._named
             return may_exist or held.location in self._foreign
 
         return {device for device, held in self._holders.assigned.items() if held is not None and orphaned(held)}
 
     @property
     def _wanted(self) -> list[Allocation]:
-        return [allocation for allocation, _ in self._promises.values()]
+        return [allocation for allocation, _ in self._slices.values()]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._tasks is not None
