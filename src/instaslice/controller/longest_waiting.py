@@ -60,7 +60,7 @@ class LongestWaiting:
             return
         self.release()
         yield
-        if uid not in self._ledger.promises and reserved.node in self._ledger.books:
+        if uid not in self._ledger.reservations and reserved.node in self._ledger.nodes:
             self._close(reserved)
 
     def release(self) -> None:
@@ -73,6 +73,6 @@ class LongestWaiting:
     def _close(self, reserved: ReservedGpus) -> None:
         self.reserved = reserved
         for gpu in reserved.gpus:
-            if gpu in self._ledger.books[reserved.node].gpus:
+            if gpu in self._ledger.nodes[reserved.node].gpus:
                 why = f"reserved for a pod that has waited longer than {self.patience:.0f} s"
                 self._ledger.close(gpu, reserved.node, RESERVED, why)

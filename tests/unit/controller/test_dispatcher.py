@@ -36,7 +36,7 @@ def test_seven_fit_and_the_eighth_starts_when_one_ends(world):
     uids = [world.add_pod("1g.5gb") for _ in range(8)]
     world.settle()
     assert world.running() == uids[:7]
-    assert why(world, uids[7]).kind == "Waiting"
+    assert why(world, uids[7]).reason == "Waiting"
     world.end_pod(uids[3])
     world.settle()
     assert uids[7] in world.running()
@@ -91,7 +91,7 @@ def test_a_pod_that_a_late_write_let_go_to_another_node_gives_back_what_it_was_p
     promised = world.on(uid)
     world.let_go(uid, {"a": "b", "b": "a"}[promised], "MIG-gone")
     assert world.on(uid) is None
-    assert why(world, uid).kind == "SliceLost"
+    assert why(world, uid).reason == "SliceLost"
     world.settle(but="bind")
     assert not world.spec(promised).allocations
     world.now += world.limits.bind

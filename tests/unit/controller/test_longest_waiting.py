@@ -13,7 +13,7 @@ def patience(nodes, held=(), seconds=300.0):
     """`nodes` are names with numbers of GPUs, `a/0` is the first of node a; `held` lists (gpu, profile, start)."""
     ledger = Ledger(policies.named("adaptive"))
     for name, count in nodes.items():
-        ledger.report(instaslice(name=name, gpus=[f"{name}/{i}" for i in range(count)]), 0.0)
+        ledger.update(instaslice(name=name, gpus=[f"{name}/{i}" for i in range(count)]), 0.0)
     for gpu, profile, start in held:
         ledger.fleet.take(Grant(gpu[0], gpu, profile, start, SIZES[profile]))
     return LongestWaiting(ledger, seconds), ledger
@@ -78,12 +78,12 @@ def test_what_is_kept_is_closed_to_all_others_with_the_reason_until_it_is_droppe
     made.reserve("large", ["7g.40gb"], anywhere, False, 100.0)
     assert made.reserved.until == 400.0
     assert not fits(ledger, "1g.5gb")
-    assert ledger.books["a"].closed == {"a/0": {"reserved": "reserved for a pod that has waited longer than 300 s"}}
+    assert ledger.nodes["a"].closed == {"a/0": {"reserved": "reserved for a pod that has waited longer than 300 s"}}
     for _ in range(2):
         made.release()
         assert made.reserved is None
         assert fits(ledger, "1g.5gb")
-        assert not ledger.books["a"].closed
+        assert not ledger.nodes["a"].closed
 
 
 def test_another_choice_gives_up_the_one_before():
@@ -133,7 +133,7 @@ def test_the_pod_itself_may_use_what_is_kept_for_it():
         assert fits(ledger, "7g.40gb")
     assert not fits(ledger, "7g.40gb"), "it did not use it yet"
     with made.lifted_for("large"):
-        ledger.promises["large"] = object()
+        ledger.reservations["large"] = object()
     assert made.reserved is None
     assert fits(ledger, "7g.40gb"), "what it holds is its own; more is not kept"
 
@@ -142,11 +142,11 @@ def test_a_node_that_goes_away_is_kept_no_longer():
     made, ledger = patience({"a": 1})
     made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
     with made.lifted_for("large"):
-        ledger.forget("a")
+        ledger.remove("a")
     assert made.reserved is None
     made, ledger = patience({"a": 1})
     made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
-    ledger.forget("a")
+    ledger.remove("a")
     made.release()
     assert made.reserved is None
 
@@ -155,11 +155,11 @@ def test_a_gpu_that_goes_away_is_kept_no_longer():
     made, ledger = patience({"a": 2})
     made.reserve("large", ["1g.5gb"], anywhere, True, 0.0)
     with made.lifted_for("large"):
-        ledger.report(instaslice(name="a", gpus=["a/0"]), 1.0)
+        ledger.update(instaslice(name="a", gpus=["a/0"]), 1.0)
     assert made.reserved.gpus == ("a/0", "a/1")
-    assert list(ledger.books["a"].closed) == ["a/0"]
+    assert list(ledger.nodes["a"].closed) == ["a/0"]
     made.release()
-    assert not ledger.books["a"].closed
+    assert not ledger.nodes["a"].closed
 
 
 def full(gpus=1, **limits):
