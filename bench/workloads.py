@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from instaslice.geometry import models
 from instaslice.placement import Demand, Fleet, GpuId, Grant, NodeName, Placer, Plan, moves
-from instaslice.placement.rehearsal import Job
+from instaslice.placement.rehearsal import Arrival
 
 MODEL = models.named("A100-40GB")
 PROFILES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
@@ -71,7 +71,7 @@ class Outcome(NamedTuple):
     moves: float
 
 
-def loss(placer: Placer, jobs: Iterable[Job], warm_up: float, most_moves: int = 0) -> Outcome:
+def loss(placer: Placer, jobs: Iterable[Arrival], warm_up: float, most_moves: int = 0) -> Outcome:
     """What finds no room is gone; jobs before `warm_up` do not count. Every slice may be moved, at no cost."""
     ends: list[tuple[float, int]] = []
     held: dict[int, Grant] = {}
@@ -106,7 +106,7 @@ def loss(placer: Placer, jobs: Iterable[Job], warm_up: float, most_moves: int = 
     return Outcome(given / asked, moved / placed)
 
 
-def queue(placer: Placer, jobs: Sequence[Job], warm_up: float) -> float:
+def queue(placer: Placer, jobs: Sequence[Arrival], warm_up: float) -> float:
     """The mean wait, in mean lives, of jobs that come after `warm_up`: first come first served, smaller may pass."""
     ends: list[tuple[float, int]] = []
     held: dict[int, tuple[Grant, ...]] = {}

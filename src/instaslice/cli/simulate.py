@@ -15,8 +15,8 @@ from instaslice.simulate import alibaba, bound, fleets, migbench, mixes, report,
 from instaslice.simulate.comparison import Comparison, Progress, Scenario, compare
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fractions import FractionAs
-from instaslice.simulate.jobs import Kept
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.jobs import Trace
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 EXAMPLES = """\b
 Examples:
@@ -59,7 +59,7 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--resample", is_flag=True, help="Draw pods from the trace at --load, not at its own times.")
 @click.option(
     "--queue",
-    type=click.Choice([each.value for each in Queue]),
+    type=click.Choice([each.value for each in QueueDiscipline]),
     help="What becomes of a pod without room: it goes, waits in line, or lets those pass that fit.  "
     "[backfill for a trace, else none]",
 )
@@ -116,16 +116,16 @@ def command(
     _refuse((replayed or fill) and pods is not None, "--pods is for Poisson arrivals; a trace or --fill has its number")
     wanted = load or 1.0
     workload: workloads.Workload
-    passed_over = 0
+    skipped = 0
     if trace is not None:
-        jobs, passed_over = _trace(trace, plan, FractionAs(fraction_as))
-        workload = workloads.resampled(plan, jobs, wanted, pods or PODS) if resample else workloads.Replay(jobs)
+        jobs, skipped = _trace(trace, plan, FractionAs(fraction_as))
+        workload = workloads.resampled(plan, jobs, wanted, pods or PODS) if resample else workloads.TraceReplay(jobs)
     elif fill:
         workload = workloads.fill_up(plan, mixes.read(mix, plan), wanted)
     else:
         workload = workloads.poisson(plan, mixes.read(mix, plan), wanted, 1000 * life, pods or PODS, lives)
     cold = warm_up if warm_up is not None else 0.0 if fill or replayed else 0.2
-    line = Queue(queue) if queue else Queue.BACKFILL if replayed else Queue.NONE
+    line = QueueDiscipline(queue) if queue else QueueDiscipline.BACKFILL if replayed else QueueDiscipline.NONE
     rules = Rules(line, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
     scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)), not unknown_mix)
     if page is not None:
@@ -140,7 +140,7 @@ def command(
     if as_json or output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report.facts(scenario, found))).decode())
         return
-    _table(scenario, found, passed_over)
+    _table(scenario, found, skipped)
     if page is not None:
         click.echo(f"Report: {page}")
 
@@ -154,7 +154,7 @@ def _fleet(flags: tuple[str, ...], file: Path | None, profiles: str | None) -> F
     return fleets.from_flags(flags or (FLEET,), profiles.split(",") if profiles else ())
 
 
-def _trace(path: Path, plan: FleetPlan, reading: FractionAs) -> Kept:
+def _trace(path: Path, plan: FleetPlan, reading: FractionAs) -> Trace:
     match path.suffix:
         case ".csv":
             return alibaba.read(path, plan.main_model, reading)
@@ -192,14 +192,14 @@ def _progress(scenario: Scenario) -> Iterator[Progress | None]:
         yield lambda policy, more: bar.update(task, advance=more, description=policy)
 
 
-def _table(scenario: Scenario, found: Comparison, passed_over: int) -> None:
+def _table(scenario: Scenario, found: Comparison, skipped: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(soft_wrap=True, highlight=False)
     # Rich would shorten columns to the terminal's width, and a pipe's is 80: a long line can still be read.
     console.width = max(console.width, 180)
-    console.print(summary.headline(scenario, passed_over))
+    console.print(summary.headline(scenario, skipped))
     results = (summary.columns(scenario, found), *summary.rows(scenario, found))
     by_profile = summary.profile_rows(scenario, found)
     for title, (header, *lines) in (("", results), (f"{summary.profile_title(scenario)}:", by_profile)):

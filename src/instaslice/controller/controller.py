@@ -318,9 +318,9 @@ class Controller:
             before = self.dispatcher.arrivals
             await self._clock.sleep(QUIET_SECONDS)
             if self.dispatcher.arrivals >= next_at and self.dispatcher.arrivals == before and not self._busy():
-                study = self._policy.study(self.dispatcher.ledger.fleet)
-                if study is not None:
+                tuning = self._policy.tuning(self.dispatcher.ledger.fleet)
+                if tuning is not None:
                     # In a thread, which must not touch what the loop goes on changing.
-                    adopt = await asyncio.to_thread(study.think)
+                    adopt = await asyncio.to_thread(tuning.run)
                     adopt()
                 next_at = 4 * self.dispatcher.arrivals

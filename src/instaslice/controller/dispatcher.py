@@ -644,10 +644,10 @@ class Dispatcher:
         there = self.ledger.fleet.nodes.get(reservation.node)
         if there is None or not len(self.queue):
             return False
-        emptied = self.ledger.fleet.alone(there)
+        emptied = self.ledger.fleet.copy_of(there)
         with suppress(FleetError):  # of a GPU that is closed nobody gets anything
             for tracked in reservation.allocations:
-                emptied.give_back(tracked.grant)
+                emptied.release(tracked.grant)
         placer = Placer(emptied, self.ledger.placer.policy)
         self.capacities.discharge(reservation.uid)
         try:

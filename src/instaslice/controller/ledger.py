@@ -245,7 +245,7 @@ class Ledger:
             del left[uuid]
         grants = tuple(record.foreign_slices[uuid] for uuid in found)
         for uuid in found:
-            self.fleet.give_back(record.foreign_slices.pop(uuid))
+            self.fleet.release(record.foreign_slices.pop(uuid))
         self.reserve(pod, wants, Plan(grants), attempt, now, cpu, memory).set_state(AllocationState.UNGATED)
         return True
 
@@ -272,7 +272,7 @@ class Ledger:
         if record is None or place not in record.quarantined:
             return False
         del record.quarantined[place]
-        self.fleet.give_back(place)
+        self.fleet.release(place)
         return True
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ class Ledger:
             record.quarantined[tracked.grant] = tracked.create_error
             changes.quarantined.append(tracked.grant)
         elif tracked.grant.gpu in record.gpus:
-            self.fleet.give_back(tracked.grant)
+            self.fleet.release(tracked.grant)
             changes.freed = True
 
     def _update_foreign(self, record: NodeRecord, there: dict[str, PreparedSlice], changes: LedgerChanges) -> None:
@@ -455,7 +455,7 @@ class Ledger:
         }
         # One that is half made has its number for a name, which the next may have elsewhere.
         for gone in [name for name, grant in record.foreign_slices.items() if grants.get(name) != grant]:
-            self.fleet.give_back(record.foreign_slices.pop(gone))
+            self.fleet.release(record.foreign_slices.pop(gone))
             changes.freed = True
         for name, grant in grants.items():
             if name in record.foreign_slices or grant.gpu not in record.gpus:

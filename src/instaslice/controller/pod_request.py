@@ -100,7 +100,7 @@ class PodRequests:
             admitted=self._admitting(where, pod),
             fits_beside=self._fitting(needs),
             fits=self._fitting(amounts),
-            with_room=self._placer.with_room(profiles),
+            with_room=self._placer.fitting_nodes(profiles),
             invalid=bad,
         )
 

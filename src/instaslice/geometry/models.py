@@ -32,7 +32,7 @@ class Model:
     profiles: tuple[Profile, ...]
     memory_gb: int = 0
     engines: Engines = NO_ENGINES
-    placements: Provenance = "discovered"
+    provenance: Provenance = "discovered"
     arch: str = ""
     products: tuple[str, ...] = ()
     pci_ids: tuple[str, ...] = ()

@@ -157,7 +157,7 @@ class _Geometry:
             model.memory_slices,
             model.compute_slices,
             model.engines,
-            tuple(map(_shape, model.profiles)),
+            tuple(map(_profile_key, model.profiles)),
         )
 
     def __hash__(self) -> int:
@@ -167,7 +167,7 @@ class _Geometry:
         return isinstance(other, _Geometry) and self.key == other.key
 
 
-def _shape(profile: Profile) -> tuple[object, ...]:
+def _profile_key(profile: Profile) -> tuple[object, ...]:
     return (profile.name, profile.compute, profile.size, profile.starts, profile.limit, profile.gb, profile.engines)
 
 

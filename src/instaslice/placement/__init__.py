@@ -14,13 +14,14 @@ from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.node_sets import Changes, NodeIndex, NodeSet
 from instaslice.placement.placer import Placer
-from instaslice.placement.policy import Policy, Regime, Spot
+from instaslice.placement.policy import Candidate, Policy, Regime
 from instaslice.placement.refusals import Refusal, Short
 from instaslice.placement.together import could_hold
 from instaslice.placement.waiting_queue import RequestKey, WaitingQueue
 
 __all__ = [
     "Admits",
+    "Candidate",
     "Changes",
     "Demand",
     "Fleet",
@@ -41,7 +42,6 @@ __all__ = [
     "RequestKey",
     "Share",
     "Short",
-    "Spot",
     "UnknownGpu",
     "WaitingQueue",
     "Want",

@@ -8,8 +8,8 @@ from typing import Final
 from instaslice.geometry import Kinds, Model
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Regime
-from instaslice.placement.portfolio import RECIPES, UNINFORMED, Outlook, best_recipe
-from instaslice.placement.tables import Valued
+from instaslice.placement.portfolio import RECIPES, UNINFORMED, Forecast, best_recipe
+from instaslice.placement.tables import ValueTablePolicy
 from instaslice.placement.values import Table, mix_of
 
 _REMEMBERED: Final = 4000
@@ -17,7 +17,7 @@ _ENOUGH: Final = 32
 """Slices after which it is no accident that all were of one profile."""
 
 
-class Adaptive(Valued):
+class Adaptive(ValueTablePolicy):
     """Starts with a table that assumes nothing; `learn` looks at what arrived and chooses again.
 
     As long as one profile alone arrives there is nothing to choose: nothing is kept open for others, so GPUs are filled
@@ -46,16 +46,16 @@ class Adaptive(Valued):
         alone = len(self._asked) == 1 and self._seen >= _ENOUGH
         if alone != self._alone:
             self._alone = alone
-            self.forget()
+            self.invalidate()
 
-    def study(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Rehearsals":
+    def tuning(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Rehearsals":
         mix = dict(self._asked)
         memory = sum(len(pool) * pool.kinds.slices for pool in fleet.pools)
         planned = []
         for pool in fleet.pools if mix else ():
             # Demand is expected on each kind of GPU in proportion to its memory.
             part = None if concurrent is None else concurrent * len(pool) * pool.kinds.slices / max(memory, 1)
-            planned.append(Rehearsal(pool.model, pool.kinds, len(pool), Outlook(mix, regime, part)))
+            planned.append(Rehearsal(pool.model, pool.kinds, len(pool), Forecast(mix, regime, part)))
         random = Random()
         random.setstate(self._random.getstate())
         return Rehearsals(self, mix, tuple(planned), random)
@@ -63,7 +63,7 @@ class Adaptive(Valued):
     def adopt(self, mix: Mapping[str, float], recipes: Mapping[Kinds, str], random: Random) -> None:
         """Go by this from now on."""
         self._mix, self._recipes, self._random = dict(mix), dict(recipes), random
-        self.forget()
+        self.invalidate()
 
     def recipe(self, kinds: Kinds) -> str:
         """The name of the table in use for a geometry."""
@@ -80,7 +80,7 @@ class Rehearsal:
     model: Model
     kinds: Kinds
     gpus: int
-    outlook: Outlook
+    forecast: Forecast
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,6 @@ class Rehearsals:
     planned: tuple[Rehearsal, ...]
     random: Random
 
-    def think(self) -> Callable[[], None]:
-        recipes = {each.kinds: best_recipe(each.model, each.gpus, each.outlook, self.random) for each in self.planned}
+    def run(self) -> Callable[[], None]:
+        recipes = {each.kinds: best_recipe(each.model, each.gpus, each.forecast, self.random) for each in self.planned}
         return lambda: self.policy.adopt(self.mix, recipes, self.random)

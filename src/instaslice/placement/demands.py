@@ -13,7 +13,7 @@ change its answer during one call."""
 
 
 Prefers = Callable[[NodeName], float]
-"""How much the pod would like an admitted node. Decides only between spots that a policy finds equally good."""
+"""How much the pod would like an admitted node. Decides only between candidates that a policy finds equally good."""
 
 
 class Share(NamedTuple):

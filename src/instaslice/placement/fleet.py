@@ -20,7 +20,7 @@ from instaslice.placement.pools import Pool, SharedPool
 
 
 @dataclass(slots=True)
-class Node:
+class FleetNode:
     """A node's GPUs by number, ascending, and its free memory slices."""
 
     name: NodeName
@@ -31,17 +31,17 @@ class Node:
 class Fleet:
     """GPUs by node, each cut by MIG or shared by memory, and what is held on each.
 
-    `take` and `give_back` are inverse and cost the same whatever the size of the fleet. A closed GPU keeps what it
+    `take` and `release` are inverse and cost the same whatever the size of the fleet. A closed GPU keeps what it
     holds and is offered to nobody.
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[NodeName, Node] = {}
+        self.nodes: dict[NodeName, FleetNode] = {}
         self.pools: list[Pool] = []
         """MIG pools, the GPUs with least memory first. One whose GPUs are all closed stays."""
         self.shared: list[SharedPool] = []
         self.names: list[GpuId] = []
-        self.node_of: list[Node] = []
+        self.node_of: list[FleetNode] = []
         self.pool_of: list[Pool | SharedPool] = []
         self.state_of: list[int] = []
         self._number: dict[GpuId, int] = {}
@@ -114,7 +114,7 @@ class Fleet:
         else:
             self._set_amount(number, pool, self._amount(number, pool) - grant.size)
 
-    def give_back(self, grant: Grant) -> None:
+    def release(self, grant: Grant) -> None:
         """Hold it no longer. Raises NotHeld and changes nothing where it is not held."""
         number = self.number(grant.gpu)
         pool = self.pool_of[number]
@@ -145,7 +145,7 @@ class Fleet:
     def is_open(self, number: int) -> bool:
         return number not in self._closed
 
-    def mig_gpus(self, node: Node) -> Iterator[int]:
+    def mig_gpus(self, node: FleetNode) -> Iterator[int]:
         """The open GPUs of a node that are in MIG mode, by number."""
         return (gpu for gpu in node.gpus if self.state_of[gpu] >= 0)
 
@@ -167,7 +167,7 @@ class Fleet:
         state = self.state_of[number]
         return state >= 0 and max(pool.states.after[state], default=-1) >= 0
 
-    def alone(self, node: Node) -> "Fleet":
+    def copy_of(self, node: FleetNode) -> "Fleet":
         """A copy of one node with its open GPUs, to try something on."""
         copy = Fleet()
         for number in node.gpus:
@@ -210,7 +210,7 @@ class Fleet:
             raise FleetError(f"the fleet has a GPU {gpu} already")
 
     def _add(self, gpu: GpuId, name: NodeName, pool: Pool | SharedPool) -> int:
-        node = self.nodes.setdefault(name, Node(name))
+        node = self.nodes.setdefault(name, FleetNode(name))
         self.index.add(name)
         self.changes.add(name)
         if self._unused:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from instaslice.geometry import States
 from instaslice.placement.demands import Admits, Demand, Grant, Plan, Share
-from instaslice.placement.fleet import Fleet, Node
-from instaslice.placement.grants import grant_at, spot_grant
+from instaslice.placement.fleet import Fleet, FleetNode
+from instaslice.placement.grants import grant_at, grant_of
 from instaslice.placement.policy import Policy
 from instaslice.placement.pools import Pool
 from instaslice.placement.together import on_one_node, slices_needed
@@ -93,8 +93,8 @@ def _for_one(
 def _for_several(
     fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
 ) -> Rearrangement | None:
-    def ways(node: Node) -> Iterator[tuple[Grant, ...]]:
-        grants = on_one_node(fleet.alone(node), policy, Demand(demand.wants))
+    def ways(node: FleetNode) -> Iterator[tuple[Grant, ...]]:
+        grants = on_one_node(fleet.copy_of(node), policy, Demand(demand.wants))
         if grants is not None:
             yield grants
 
@@ -105,7 +105,7 @@ def _for_several(
     return None
 
 
-def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[Node, list[Grant]]]:
+def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[FleetNode, list[Grant]]]:
     """Movable slices of one node, fewest first, that hold enough memory for what the node lacks."""
     needed = slices_needed(fleet, demand.wants)
     for count in range(1, most + 1):
@@ -126,7 +126,7 @@ def _running(fleet: Fleet, gpu: int) -> list[Grant]:
     return [grant_at(fleet, gpu, k) for k in pool.states.layouts[fleet.state_of[gpu]]]
 
 
-def _admitted(demand: Demand, node: Node) -> bool:
+def _admitted(demand: Demand, node: FleetNode) -> bool:
     return demand.admits is None or demand.admits(node.name)
 
 
@@ -162,7 +162,7 @@ def _try(
     """Free the old slots and take what is wanted in one of its ways, so that the old slices find room again; then put
     all back."""
     for grant in old:
-        fleet.give_back(grant)
+        fleet.release(grant)
     try:
         for grants in list(ways()):
             moves = _settle(fleet, policy, old, grants, lands)
@@ -188,11 +188,11 @@ def _settle(
             to = policy.first(fleet, str(grant.want), lands(grant) if lands is not None else None)
             if to is None:
                 return None
-            new = spot_grant(fleet, to)
+            new = grant_of(fleet, to)
             fleet.take(new)
             taken.append(new)
             moves.append(Move(grant, new))
         return tuple(moves)
     finally:
         for grant in taken:
-            fleet.give_back(grant)
+            fleet.release(grant)

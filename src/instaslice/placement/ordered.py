@@ -9,8 +9,8 @@ from random import Random
 
 from instaslice.geometry import States
 from instaslice.placement.demands import Admits, Prefers
-from instaslice.placement.fleet import Fleet, Node
-from instaslice.placement.policy import Policy, Spot
+from instaslice.placement.fleet import Fleet, FleetNode
+from instaslice.placement.policy import Candidate, Policy
 from instaslice.placement.pools import Pool, bits
 
 
@@ -22,14 +22,14 @@ class LowestStart(Policy):
         choices = () if p is None else states.choices[p][state]
         return choices[0] if choices else None
 
-    def on(self, fleet: Fleet, gpus: Iterable[int], profile: str) -> Iterator[Spot]:
-        """The spots on these GPUs, in their order."""
+    def on(self, fleet: Fleet, gpus: Iterable[int], profile: str) -> Iterator[Candidate]:
+        """The candidates on these GPUs, in their order."""
         for gpu in gpus:
             state, pool = fleet.state_of[gpu], fleet.pool_of[gpu]
             if state >= 0 and isinstance(pool, Pool):
                 k = self.placement(pool.states, state, profile)
                 if k is not None:
-                    yield Spot(gpu, k)
+                    yield Candidate(gpu, k)
 
 
 class FirstFit(LowestStart):
@@ -39,10 +39,10 @@ class FirstFit(LowestStart):
 
     def first(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Spot | None:
+    ) -> Candidate | None:
         if admits is not None:
-            return next(self.spots(fleet, profile, admits), None)
-        found: Spot | None = None
+            return next(self.candidates(fleet, profile, admits), None)
+        found: Candidate | None = None
         for pool in fleet.pools:
             p = pool.kinds.profile(profile)
             if p is None:
@@ -52,27 +52,27 @@ class FirstFit(LowestStart):
                 if choices[kind]:
                     gpu = pool.lowest(kind)
                     if found is None or gpu < found.gpu:
-                        found = Spot(gpu, choices[kind][0])
+                        found = Candidate(gpu, choices[kind][0])
         return found
 
-    def spots(
+    def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Iterator[Spot]:
-        for spot in self.on(fleet, range(len(fleet.state_of)), profile):
-            if admits is None or admits(fleet.node_of[spot.gpu].name):
-                yield spot
+    ) -> Iterator[Candidate]:
+        for candidate in self.on(fleet, range(len(fleet.state_of)), profile):
+            if admits is None or admits(fleet.node_of[candidate.gpu].name):
+                yield candidate
 
 
 class NodeFirst(LowestStart):
     """Choose a node, then the first GPU and the lowest legal start on it."""
 
     @abstractmethod
-    def nodes(self, fleet: Fleet) -> Iterable[Node]:
+    def nodes(self, fleet: Fleet) -> Iterable[FleetNode]:
         """All nodes, the one to try first in front."""
 
-    def spots(
+    def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Iterator[Spot]:
+    ) -> Iterator[Candidate]:
         for node in self.nodes(fleet):
             if admits is None or admits(node.name):
                 yield from self.on(fleet, node.gpus, profile)
@@ -83,7 +83,7 @@ class MostFreeNode(NodeFirst):
 
     name = "das"
 
-    def nodes(self, fleet: Fleet) -> Iterable[Node]:
+    def nodes(self, fleet: Fleet) -> Iterable[FleetNode]:
         return sorted(fleet.nodes.values(), key=lambda node: -node.free)
 
 
@@ -98,7 +98,7 @@ class DraFirstFit(NodeFirst):
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def nodes(self, fleet: Fleet) -> Iterator[Node]:
+    def nodes(self, fleet: Fleet) -> Iterator[FleetNode]:
         # A node at a time: most decisions are made by the first one or two.
         left = list(fleet.nodes.values())
         while left:

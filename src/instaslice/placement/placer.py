@@ -9,12 +9,12 @@ from weakref import WeakValueDictionary
 from instaslice.placement.demands import Demand, Grant, Plan, Share, Want
 from instaslice.placement.errors import FleetError
 from instaslice.placement.fleet import Fleet
-from instaslice.placement.grants import share_grant, spot_grant
+from instaslice.placement.grants import grant_of, share_grant
 from instaslice.placement.moves import Rearrangement
 from instaslice.placement.node_sets import NodeSet
 from instaslice.placement.policy import Policy
 from instaslice.placement.refusals import Refusal
-from instaslice.placement.together import RoomFor, on_one_node
+from instaslice.placement.together import NodeFit, on_one_node
 
 
 class Placer:
@@ -23,14 +23,14 @@ class Placer:
     def __init__(self, fleet: Fleet, policy: Policy) -> None:
         self.fleet = fleet
         self.policy = policy
-        self._with_room: WeakValueDictionary[tuple[Want, ...], NodeSet] = WeakValueDictionary()
+        self._fitting_nodes: WeakValueDictionary[tuple[Want, ...], NodeSet] = WeakValueDictionary()
 
-    def with_room(self, wants: tuple[Want, ...]) -> NodeSet:
+    def fitting_nodes(self, wants: tuple[Want, ...]) -> NodeSet:
         """The nodes whose GPUs have room for all of it. Keep it for as long as somebody waits for this."""
         key = tuple(sorted(wants, key=str))
-        found = self._with_room.get(key)
+        found = self._fitting_nodes.get(key)
         if found is None:
-            found = self._with_room[key] = NodeSet(self.fleet.changes, RoomFor(self.fleet, key).on)
+            found = self._fitting_nodes[key] = NodeSet(self.fleet.changes, NodeFit(self.fleet, key).on)
         return found
 
     def arrived(self, demand: Demand) -> None:
@@ -69,14 +69,14 @@ class Placer:
         taken: list[Grant] = []
         try:
             for grant in old:
-                self.fleet.give_back(grant)
+                self.fleet.release(grant)
                 given.append(grant)
             for grant in new:
                 self.fleet.take(grant)
                 taken.append(grant)
         except FleetError:
             for grant in taken:
-                self.fleet.give_back(grant)
+                self.fleet.release(grant)
             for grant in given:
                 self.fleet.take(grant)
             raise
@@ -85,5 +85,5 @@ class Placer:
         (want,) = demand.wants
         if isinstance(want, Share):
             return share_grant(self.fleet, want, demand.admits)
-        spot = self.policy.first(self.fleet, want, demand.admits, demand.prefers)
-        return None if spot is None else spot_grant(self.fleet, spot)
+        candidate = self.policy.first(self.fleet, want, demand.admits, demand.prefers)
+        return None if candidate is None else grant_of(self.fleet, candidate)

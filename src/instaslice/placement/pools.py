@@ -12,7 +12,7 @@ from instaslice.geometry import Model, States
 _BLOCK = 9  # bits of a GPU's number within a block: masks of 512 bits are quick to copy
 
 
-class Bucket:
+class GpuSet:
     """A set of GPU numbers that knows its lowest: a mask for each block of 512, and a mask of the blocks in use.
 
     All it does costs the same for ten members or a hundred thousand; a heap would grow with stale entries.
@@ -63,7 +63,7 @@ class Pool:
         self.kinds = self.states.kinds
         self.present = 0
         self._kind = self.kinds.of
-        self._buckets: dict[int, Bucket] = {}
+        self._buckets: dict[int, GpuSet] = {}
         self._state_of = state_of
 
     def enter(self, gpu: int, state: int) -> None:
@@ -71,7 +71,7 @@ class Pool:
         kind = self._kind[state]
         bucket = self._buckets.get(kind)
         if bucket is None:
-            bucket = self._buckets[kind] = Bucket()
+            bucket = self._buckets[kind] = GpuSet()
         if not bucket.count:
             self.present |= 1 << kind
         bucket.add(gpu)

@@ -80,7 +80,7 @@ class Refusal:
         if not any(map(len, pools)):
             return Reason(Short.GPUS, f"every GPU that has {profile} is closed")
         alone = Demand((profile,), self.demand.admits)
-        look = _Look(self._fleet, pools, profile, self.demand.admits)
+        look = _FitCounts(self._fleet, pools, profile, self.demand.admits)
         if look.fitting_admitted:
             return None
         if look.fitting or not look.admitted:
@@ -122,7 +122,7 @@ class Refusal:
         return f"; {count} move{'s' if count > 1 else ''} would free {'one' if len(demand.wants) == 1 else 'it'}"
 
 
-class _Look:
+class _FitCounts:
     """Counts of GPUs that have a profile, by what they could do for it."""
 
     def __init__(self, fleet: Fleet, pools: list[Pool], profile: str, admits: Admits | None) -> None:

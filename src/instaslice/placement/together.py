@@ -11,9 +11,9 @@ from typing import Final
 
 from instaslice.geometry import Kinds, Model
 from instaslice.placement.demands import Demand, GpuId, Grant, NodeName, Share, Want
-from instaslice.placement.fleet import Fleet, Node
-from instaslice.placement.grants import share_grant, spot_grant
-from instaslice.placement.packing import Kind, kinds_on, pack
+from instaslice.placement.fleet import Fleet, FleetNode
+from instaslice.placement.grants import grant_of, share_grant
+from instaslice.placement.packing import GpuKind, gpu_kinds, pack
 from instaslice.placement.policy import Policy
 
 KINDS_OF_NODE: Final = 4096
@@ -32,10 +32,10 @@ def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ..
     for node in _nodes(fleet, policy, wants[0], demand):
         if node.free < needed:
             continue
-        kinds = tuple(sorted((kind for _, kind in kinds_on(fleet, node)), key=repr))
+        kinds = tuple(sorted((kind for _, kind in gpu_kinds(fleet, node)), key=repr))
         if kinds in hopeless:
             continue
-        grants = _greedy(fleet.alone(node), policy, wants) or pack(fleet, node, wants)
+        grants = _greedy(fleet.copy_of(node), policy, wants) or pack(fleet, node, wants)
         if grants is not None:
             return tuple(grants[order.index(i)] for i in range(len(order)))
         hopeless.add(kinds)
@@ -53,10 +53,10 @@ def _could_hold(gpus: frozenset[tuple[Model, int]], wants: tuple[Want, ...]) -> 
     for model, count in gpus:
         for _ in range(count):
             empty.add_gpu(GpuId(str(len(empty))), node, model)
-    return RoomFor(empty, wants).on(node)
+    return NodeFit(empty, wants).on(node)
 
 
-class RoomFor:
+class NodeFit:
     """Whether the GPUs of a node have room for a set of profiles, asked for node after node.
 
     Nodes whose GPUs are alike are packed once, and only where each profile alone would find room.
@@ -73,7 +73,7 @@ class RoomFor:
         node = self._fleet.nodes.get(name)
         if node is None or node.free < slices_needed(self._fleet, self._wants):
             return False
-        kinds = [kind for _, kind in kinds_on(self._fleet, node)]
+        kinds = [kind for _, kind in gpu_kinds(self._fleet, node)]
         for want, count in self._counts.items():
             if isinstance(want, str) and sum(_most(kind, want) for kind in kinds) < count:
                 return False
@@ -87,7 +87,7 @@ class RoomFor:
         return self._packed[alike]
 
 
-def _most(kind: Kind, profile: str) -> int:
+def _most(kind: GpuKind, profile: str) -> int:
     """How many slices of a profile one GPU of this kind could still take, if nothing else came."""
     of, state = kind
     index = None if isinstance(of, int) else of.profile(profile)
@@ -120,12 +120,12 @@ def _weight(fleet: Fleet, want: Want) -> tuple[bool, float]:
     return True, max(parts, default=0.0)
 
 
-def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Iterator[Node]:
+def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Iterator[FleetNode]:
     seen: set[str] = set()
     if isinstance(hardest, Share):
         gpus = (gpu for pool in fleet.shared for gpu in pool.fitting(hardest.of(pool.memory_mib)))
     else:
-        gpus = (spot.gpu for spot in policy.spots(fleet, hardest, demand.admits, demand.prefers))
+        gpus = (candidate.gpu for candidate in policy.candidates(fleet, hardest, demand.admits, demand.prefers))
     for gpu in gpus:
         node = fleet.node_of[gpu]
         if node.name not in seen:
@@ -140,8 +140,8 @@ def _greedy(alone: Fleet, policy: Policy, wants: Sequence[Want]) -> list[Grant] 
         if isinstance(want, Share):
             grant = share_grant(alone, want, None)
         else:
-            spot = policy.first(alone, want)
-            grant = None if spot is None else spot_grant(alone, spot)
+            candidate = policy.first(alone, want)
+            grant = None if candidate is None else grant_of(alone, candidate)
         if grant is None:
             return None
         alone.take(grant)

@@ -13,7 +13,7 @@ from instaslice.simulate.errors import BadWorkload, MissingExtra
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fluid import Capacity, Fluid
 from instaslice.simulate.jobs import NEVER, Job
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -54,7 +54,7 @@ def check(jobs: int, rules: Rules) -> None:
         import scipy  # noqa: F401
     except ImportError:
         raise MissingExtra("the bound needs scipy: pip install 'instaslice[bound]'") from None
-    if rules.queue is not Queue.NONE:
+    if rules.queue is not QueueDiscipline.NONE:
         raise BadWorkload("a bound is on what is accepted; where pods wait, all are. Use --queue none with --bound")
     if jobs > MOST_JOBS:
         raise BadWorkload(f"a bound on {jobs} pods; at most {MOST_JOBS} are possible. Use fewer with --pods")

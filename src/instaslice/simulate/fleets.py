@@ -20,7 +20,7 @@ MOST_GPUS: Final = 1_000_000
 """A fleet beyond this is a typing error, and would only be found out when memory is gone."""
 
 
-class Nodes(NamedTuple):
+class NodeGroup(NamedTuple):
     """So many nodes alike."""
 
     number: int
@@ -35,7 +35,7 @@ class Nodes(NamedTuple):
 class FleetPlan:
     """A fleet before it is built: each policy of a comparison gets a fresh one."""
 
-    def __init__(self, groups: Sequence[Nodes]) -> None:
+    def __init__(self, groups: Sequence[NodeGroup]) -> None:
         """Raises BadFleet where there is nothing to place on, or far more than can be meant."""
         self.groups: Final = tuple(groups)
         self.gpus: Final = sum(group.number * group.gpus for group in groups)
@@ -101,7 +101,7 @@ class FleetPlan:
         return ", ".join(map(str, self.groups))
 
 
-def _built(groups: Iterable[tuple[Nodes, int]]) -> Fleet:
+def _built(groups: Iterable[tuple[NodeGroup, int]]) -> Fleet:
     fleet = Fleet()
     used: Counter[str] = Counter()
     for group, count in groups:
@@ -154,11 +154,13 @@ def from_file(path: Path) -> FleetPlan:
     return FleetPlan(groups)
 
 
-def _nodes(where: str, count: int, gpus: int, model: str, name: str = "node", profiles: Sequence[str] = ()) -> Nodes:
+def _nodes(
+    where: str, count: int, gpus: int, model: str, name: str = "node", profiles: Sequence[str] = ()
+) -> NodeGroup:
     if count < 1 or gpus < 1:
         raise BadFleet(f"{where}: {count} nodes of {gpus} GPUs; both must be at least 1")
     try:
         found = models.named(model)
-        return Nodes(count, gpus, found.only(profiles) if profiles else found, name)
+        return NodeGroup(count, gpus, found.only(profiles) if profiles else found, name)
     except BadInput as error:
         raise BadFleet(f"{where}: {error}") from None

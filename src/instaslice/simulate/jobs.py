@@ -18,13 +18,13 @@ class Job(NamedTuple):
     wants: Wants
 
 
-class Kept(NamedTuple):
+class Trace(NamedTuple):
     """Jobs read from a file: in order of arrival, with how many lines were passed over because they want no GPU."""
 
     jobs: list[Job]
-    passed_over: int
+    skipped: int
 
 
-def kept(jobs: Iterable[Job], passed_over: int = 0) -> Kept:
+def trace(jobs: Iterable[Job], skipped: int = 0) -> Trace:
     """Sorted by arrival; jobs of the same instant keep the order of the file."""
-    return Kept(sorted(jobs, key=lambda job: job.at), passed_over)
+    return Trace(sorted(jobs, key=lambda job: job.at), skipped)

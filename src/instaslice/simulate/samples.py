@@ -1,4 +1,4 @@
-"""The course of a run at evenly spaced times, never more than so many: what the charts and the map are drawn from."""
+"""The history of a run at evenly spaced times, never more than so many: what the charts and the map are drawn from."""
 
 from collections.abc import Callable
 from typing import Final, Generic, NamedTuple, TypeVar

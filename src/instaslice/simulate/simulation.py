@@ -20,7 +20,7 @@ from instaslice.simulate.samples import MOST_SHOWN, Sample, Samples
 from instaslice.simulate.tally import Tally
 
 
-class Queue(StrEnum):
+class QueueDiscipline(StrEnum):
     """What becomes of a pod that finds no room: it goes away, waits behind all others, or lets those pass that fit."""
 
     NONE = "none"
@@ -35,7 +35,7 @@ class Rules(NamedTuple):
     slices are moved; of all pods the part `movable` lets itself be moved, and runs longer by the latencies.
     """
 
-    queue: Queue = Queue.NONE
+    queue: QueueDiscipline = QueueDiscipline.NONE
     create_ms: int = 0
     destroy_ms: int = 0
     warm_up: int = 0
@@ -89,7 +89,7 @@ class Simulation:
                 self.occupancy.restart(job.at)
             self._arrive(job)
         self.averages = self.occupancy.average(self.now)
-        if self.rules.queue is not Queue.NONE:
+        if self.rules.queue is not QueueDiscipline.NONE:
             while self._ends:
                 self._until(self._ends[0][0])
         self.samples.reach(self.now + 1)
@@ -125,16 +125,18 @@ class Simulation:
         demand = self._demand(wants)
         self._placer.arrived(demand)
         if number == self._learns_at:
-            self._placer.policy.learn(self.fleet, Regime.LOSS if self.rules.queue is Queue.NONE else Regime.QUEUE)
+            self._placer.policy.tune(
+                self.fleet, Regime.LOSS if self.rules.queue is QueueDiscipline.NONE else Regime.QUEUE
+            )
             self._learns_at *= 4  # what is known changes less and less
-        in_line = bool(self._lines) and self.rules.queue is Queue.FIFO
+        in_line = bool(self._lines) and self.rules.queue is QueueDiscipline.FIFO
         # Where one of its kind waits already there is no room: nothing has been freed since that one was tried.
         if not in_line and wants not in self._lines and self._try(demand, number, job):
             return
         if counted and not in_line and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
             self.tally.room_in_pieces += 1
         possible = self.plan.can_ever_hold(wants)
-        if possible and self.rules.queue is not Queue.NONE:
+        if possible and self.rules.queue is not QueueDiscipline.NONE:
             self._lines.setdefault(wants, deque()).append((number, job))
             self._waiting += 1
         elif counted:
@@ -149,7 +151,7 @@ class Simulation:
             line = self._lines[wants]
             number, job = line[0]
             if not self._try(self._demand(wants), number, job):
-                if self.rules.queue is Queue.FIFO:
+                if self.rules.queue is QueueDiscipline.FIFO:
                     return
                 continue
             line.popleft()

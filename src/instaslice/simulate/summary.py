@@ -1,16 +1,16 @@
 """A comparison in words and rows: what the table on a terminal and the page both say."""
 
 from instaslice.simulate.comparison import Comparison, Scenario
-from instaslice.simulate.outcome import Estimate, OfPolicy, OfProfile
-from instaslice.simulate.simulation import Queue
+from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
+from instaslice.simulate.simulation import QueueDiscipline
 
 
-def headline(scenario: Scenario, passed_over: int = 0) -> str:
+def headline(scenario: Scenario, skipped: int = 0) -> str:
     """The fleet, the workload and the seeds in one line."""
     seeds = f"seed {scenario.seeds[0]}"
     if len(scenario.seeds) > 1:
         seeds = f"seeds {scenario.seeds[0]} to {scenario.seeds[-1]}"
-    passed = f" ({passed_over} that want no GPU left out)" if passed_over else ""
+    passed = f" ({skipped} that want no GPU left out)" if skipped else ""
     gpus = scenario.plan.gpus
     return f"{scenario.plan} ({gpus} GPUs): {scenario.workload.title}{passed}, {line(scenario)}, {seeds}"
 
@@ -18,11 +18,11 @@ def headline(scenario: Scenario, passed_over: int = 0) -> str:
 def line(scenario: Scenario) -> str:
     """What becomes of pods without room."""
     match scenario.rules.queue:
-        case Queue.NONE:
+        case QueueDiscipline.NONE:
             return "pods without room go away"
-        case Queue.FIFO:
+        case QueueDiscipline.FIFO:
             return "pods wait in line"
-        case Queue.BACKFILL:
+        case QueueDiscipline.BACKFILL:
             return "pods wait, those that fit may pass"
 
 
@@ -39,7 +39,7 @@ def rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
     return [_row(scenario, found, each) for each in found.policies]
 
 
-def _row(scenario: Scenario, found: Comparison, each: OfPolicy) -> list[str]:
+def _row(scenario: Scenario, found: Comparison, each: PolicyOutcome) -> list[str]:
     of = each.summary
     cells = [each.policy, _percent(of["acceptance_by_count"]), _percent(of["acceptance_by_slices"])]
     if each.of_bound is not None:
@@ -57,7 +57,7 @@ def _row(scenario: Scenario, found: Comparison, each: OfPolicy) -> list[str]:
     ]
 
 
-def _against_first(scenario: Scenario, each: OfPolicy) -> str:
+def _against_first(scenario: Scenario, each: PolicyOutcome) -> str:
     if not waits(scenario):
         over = each.slices_over_first
         return "" if over is None else f"{100 * over.mean:+.2f}{_spread(100 * over.plus_minus)}"
@@ -67,7 +67,7 @@ def _against_first(scenario: Scenario, each: OfPolicy) -> str:
 
 def waits(scenario: Scenario) -> bool:
     """Whether pods without room wait: then all are accepted in the end, and how long they waited is what counts."""
-    return scenario.rules.queue is not Queue.NONE
+    return scenario.rules.queue is not QueueDiscipline.NONE
 
 
 def profile_title(scenario: Scenario) -> str:
@@ -84,11 +84,11 @@ def profile_rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
     return table
 
 
-def _of_profile(each: OfPolicy, name: str) -> list[OfProfile]:
+def _of_profile(each: PolicyOutcome, name: str) -> list[ProfileOutcome]:
     return [run.profiles[name] for run in each.runs if name in run.profiles]
 
 
-def _cell(scenario: Scenario, runs: list[OfProfile]) -> str:
+def _cell(scenario: Scenario, runs: list[ProfileOutcome]) -> str:
     given = sum(of.given for of in runs)
     if waits(scenario):
         return seconds(sum(of.wait_mean_ms * of.given for of in runs) / given) if given else "never ran"

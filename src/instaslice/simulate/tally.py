@@ -7,7 +7,7 @@ from instaslice.simulate.histogram import Histogram
 from instaslice.simulate.jobs import Wants
 
 
-class Kind:
+class PodCounts:
     """Pods that want the same: how many came, ran and were turned away, and how long they waited in all."""
 
     __slots__ = ("accepted", "arrived", "rejected", "waited")
@@ -24,7 +24,7 @@ class Tally:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
-        self.kinds: defaultdict[Wants, Kind] = defaultdict(Kind)
+        self.pods: defaultdict[Wants, PodCounts] = defaultdict(PodCounts)
         self.waits = Histogram()
         self.moves = 0
         """Slices moved to make room."""
@@ -34,16 +34,16 @@ class Tally:
         """Pods that no node could hold even when empty; they count as rejected."""
 
     def arrived(self, wants: Wants) -> None:
-        self.kinds[wants].arrived += 1
+        self.pods[wants].arrived += 1
 
     def accepted(self, wants: Wants, waited: int) -> None:
-        kind = self.kinds[wants]
+        kind = self.pods[wants]
         kind.accepted += 1
         kind.waited += waited
         self.waits.add(waited)
 
     def rejected(self, wants: Wants) -> None:
-        self.kinds[wants].rejected += 1
+        self.pods[wants].rejected += 1
 
     def size(self, wants: Wants) -> int:
         """Memory slices of all of a pod's slices."""

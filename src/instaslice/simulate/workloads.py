@@ -80,7 +80,7 @@ class FillUp:
             yield Job(1000 * number, NEVER, random.choices(self._mix.pods, self._mix.shares)[0])
 
 
-class Replay:
+class TraceReplay:
     """The jobs of a trace at their own times."""
 
     def __init__(self, trace: Sequence[Job]) -> None:

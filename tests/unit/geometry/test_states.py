@@ -8,7 +8,7 @@ from instaslice.geometry import States, TooManyLayouts, models
 from instaslice.geometry.profiles import NO_ENGINES
 from instaslice.geometry.states import MOST_LAYOUTS
 
-ALL = [model for model in models.known() if model.placements != "unknown"]
+ALL = [model for model in models.known() if model.provenance != "unknown"]
 
 
 def plain(model):
