@@ -63,12 +63,6 @@ class Model:
             raise UnknownProfile(f"{found.name} cannot start at {start} on {self.name} (it starts at {starts})")
         return Placement(found.name, start, found.size)
 
-    def smallest_holding(self, gb: int) -> Profile | None:
-        """The profile that takes least of the GPU among those whose label is at least `gb`; None if none is."""
-        holding = [profile for profile in self.profiles if profile.gb >= gb and profile.starts]
-        # Of two with the same size the plain one comes first: it takes no engines that another pod may need.
-        return min(holding, key=lambda p: (p.size, p.compute, sum(p.engines.media)), default=None)
-
     def only(self, profiles: Iterable[str]) -> "Model":
         """The same GPU with fewer profiles: what an administrator allows, or what a count is about."""
         kept = {self.profile(name).name for name in profiles}

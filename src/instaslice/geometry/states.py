@@ -87,10 +87,6 @@ class States:
         """The memory slices taken in a state, as bits."""
         return sum(self.masks[k] for k in self.layouts[state])
 
-    def residual(self, state: int) -> tuple[int, ...]:
-        """The placements still legal: states with the same residual can take the same slices next."""
-        return tuple(k for k, to in enumerate(self.after[state]) if to >= 0)
-
     def maximal(self) -> list[int]:
         """The states into which nothing more can be placed."""
         return [s for s, row in enumerate(self.after) if max(row, default=ILLEGAL) == ILLEGAL]

@@ -10,7 +10,7 @@ from itertools import combinations, islice
 from typing import Final, NamedTuple
 
 from instaslice.geometry import States
-from instaslice.placement.demands import Admits, Demand, Grant, Plan, Share
+from instaslice.placement.demands import Demand, Grant, Plan, Share
 from instaslice.placement.fleet import Fleet, FleetNode
 from instaslice.placement.grants import grant_at, grant_of
 from instaslice.placement.policy import Policy
@@ -21,8 +21,6 @@ SETS_TRIED: Final = 500
 """Each takes some tenths of a millisecond; a fleet has more sets of two slices than anybody would wait for."""
 
 Movable = Callable[[Grant], bool]
-Lands = Callable[[Grant], Admits]
-"""Where a movable slice may go: what its own pod's constraints admit."""
 
 
 class Move(NamedTuple):
@@ -48,24 +46,20 @@ class _Opening(NamedTuple):
     placements: tuple[int, ...]
 
 
-def find(
-    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None = None, most: int = 2
-) -> Rearrangement | None:
+def find(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int = 2) -> Rearrangement | None:
     """The fewest slices, at most `most`, whose moving makes room for a refused demand; None where that is not enough.
 
-    Of as few, those that hold least memory. Without `lands` a slice may go anywhere. Shares are not moved, nor for
-    them. The fleet is as before when this returns. Exact for one slice and one move; beyond that the moved slices are
-    placed one after another, and for a demand of several slices at most SETS_TRIED sets are looked at.
+    Of as few, those that hold least memory. A moved slice may go anywhere. Shares are neither moved nor made room for.
+    The fleet is unchanged when this returns. Exact for one slice and one move; beyond that the moved slices are placed
+    one after another, and for a demand of several slices at most SETS_TRIED sets are tried.
     """
     if any(isinstance(want, Share) for want in demand.wants):
         return None
     search = _for_one if len(demand.wants) == 1 else _for_several
-    return search(fleet, policy, demand, movable, lands, most)
+    return search(fleet, policy, demand, movable, most)
 
 
-def _for_one(
-    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
-) -> Rearrangement | None:
+def _for_one(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int) -> Rearrangement | None:
     profile = str(demand.wants[0])
 
     def ways(gpu: int) -> Iterator[tuple[Grant, ...]]:
@@ -82,24 +76,21 @@ def _for_one(
             old = [grant_at(fleet, gpu, k) for k in opening.placements]
             if not _admitted(demand, fleet.node_of[gpu]) or not all(map(movable, old)):
                 continue
-            found = _try(fleet, policy, old, partial(ways, gpu), lands)
+            found = _try(fleet, policy, old, partial(ways, gpu))
             if found is not None:
                 return found
-            if lands is None:
-                break  # GPUs of the same state are alike: what did not work for this one will not for the next
+            break  # GPUs of the same state are alike: what did not work for this one will not for the next
     return None
 
 
-def _for_several(
-    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
-) -> Rearrangement | None:
+def _for_several(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int) -> Rearrangement | None:
     def ways(node: FleetNode) -> Iterator[tuple[Grant, ...]]:
         grants = on_one_node(fleet.copy_of(node), policy, Demand(demand.wants))
         if grants is not None:
             yield grants
 
     for node, old in islice(_sets(fleet, demand, movable, most), SETS_TRIED):
-        found = _try(fleet, policy, old, partial(ways, node), lands)
+        found = _try(fleet, policy, old, partial(ways, node))
         if found is not None:
             return found
     return None
@@ -157,7 +148,7 @@ def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Ope
 
 
 def _try(
-    fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]], lands: Lands | None
+    fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]]
 ) -> Rearrangement | None:
     """Free the old slots and take what is wanted in one of its ways, so that the old slices find room again; then put
     all back."""
@@ -165,7 +156,7 @@ def _try(
         fleet.release(grant)
     try:
         for grants in list(ways()):
-            moves = _settle(fleet, policy, old, grants, lands)
+            moves = _settle(fleet, policy, old, grants)
             if moves is not None:
                 return Rearrangement(moves, Plan(grants))
         return None
@@ -174,9 +165,7 @@ def _try(
             fleet.take(grant)
 
 
-def _settle(
-    fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...], lands: Lands | None
-) -> tuple[Move, ...] | None:
+def _settle(fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...]) -> tuple[Move, ...] | None:
     """Where the old slices go, the largest first, once the grants are taken; None where one finds no room."""
     taken: list[Grant] = []
     moves: list[Move] = []
@@ -185,7 +174,7 @@ def _settle(
             fleet.take(grant)
             taken.append(grant)
         for grant in sorted(old, key=lambda each: -each.size):
-            to = policy.first(fleet, str(grant.want), lands(grant) if lands is not None else None)
+            to = policy.first(fleet, str(grant.want))
             if to is None:
                 return None
             new = grant_of(fleet, to)

@@ -9,7 +9,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from instaslice.geometry import Kinds, Model
+from instaslice.geometry import Model
 from instaslice.placement.demands import Demand, GpuId, Grant, NodeName, Share, Want
 from instaslice.placement.fleet import Fleet, FleetNode
 from instaslice.placement.grants import grant_of, share_grant
@@ -88,19 +88,10 @@ class NodeFit:
 
 
 def _most(kind: GpuKind, profile: str) -> int:
-    """How many slices of a profile one GPU of this kind could still take, if nothing else came."""
+    """How many slices of a profile one GPU of this kind can still take."""
     of, state = kind
     index = None if isinstance(of, int) else of.profile(profile)
-    return 0 if index is None or isinstance(of, int) else _most_more(of, index)[state]
-
-
-@lru_cache(maxsize=1024)
-def _most_more(kinds: Kinds, profile: int) -> list[int]:
-    most = [0] * len(kinds)
-    for kind in kinds.fullest_first:
-        row = kinds.after[kind]
-        most[kind] = max((1 + most[row[k]] for k in kinds.choices[profile][kind]), default=0)
-    return most
+    return 0 if index is None or isinstance(of, int) else of.most(index)[state]
 
 
 def slices_needed(fleet: Fleet, wants: Sequence[Want]) -> int:

@@ -11,7 +11,7 @@ import msgspec
 
 from instaslice.errors import BadInput
 from instaslice.geometry import Model, UnknownProfile, models
-from instaslice.placement import Demand, Fleet, GpuId, NodeName, Placer, Plan, policies
+from instaslice.placement import Fleet, GpuId, NodeName, could_hold
 from instaslice.simulate.errors import BadFleet, unreadable
 from instaslice.simulate.jobs import Wants
 
@@ -48,7 +48,15 @@ class FleetPlan:
 
     def build(self) -> Fleet:
         """All GPUs, empty. Nodes of one name are numbered in the order in which they are added."""
-        return _built((group, group.number) for group in self.groups)
+        fleet = Fleet()
+        used: Counter[str] = Counter()
+        for group in self.groups:
+            for _ in range(group.number):
+                node = NodeName(f"{group.name}-{used[group.name]:05}")
+                used[group.name] += 1
+                for gpu in range(group.gpus):
+                    fleet.add_gpu(GpuId(f"{node}/{gpu}"), node, group.model)
+        return fleet
 
     @cached_property
     def models(self) -> dict[Model, int]:
@@ -90,27 +98,14 @@ class FleetPlan:
         raise UnknownProfile(f"profile {name} does not exist in this fleet (it has {', '.join(self.sizes)})")
 
     def can_ever_hold(self, wants: Wants) -> bool:
-        """Whether some node could hold all of it when empty: what cannot would wait for ever."""
+        """Whether some node could hold all of it when empty: a pod that none could hold would wait indefinitely."""
         found = self._possible.get(wants)
         if found is None:
-            placer = Placer(_built((group, 1) for group in self.groups), policies.named("first-fit"))
-            found = self._possible[wants] = isinstance(placer.place(Demand(wants)), Plan)
+            found = self._possible[wants] = any(could_hold([group.model] * group.gpus, wants) for group in self.groups)
         return found
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.groups))
-
-
-def _built(groups: Iterable[tuple[NodeGroup, int]]) -> Fleet:
-    fleet = Fleet()
-    used: Counter[str] = Counter()
-    for group, count in groups:
-        for _ in range(count):
-            node = NodeName(f"{group.name}-{used[group.name]:05}")
-            used[group.name] += 1
-            for gpu in range(group.gpus):
-                fleet.add_gpu(GpuId(f"{node}/{gpu}"), node, group.model)
-    return fleet
 
 
 def from_flags(texts: Iterable[str], profiles: Sequence[str] = ()) -> FleetPlan:

@@ -51,7 +51,7 @@ class Fluid:
         rows = [[share, *(-float(row[p]) for _, row in self._layouts)] for p, share in enumerate(asked)]
         rows += [[0.0, *(float(of == m) for of, _ in self._layouts)] for m in range(len(self._gpus))]
         limits = [0.0] * len(asked) + [float(count) for count in self._gpus]
-        most, duals = _maximise_first(rows, limits)
+        most, duals = maximise_first(rows, limits)
         prices = dict(zip(self.profiles, duals, strict=False))
         limit = sum(gpus * price for gpus, price in zip(self._gpus, duals[len(asked) :], strict=True))
         return Capacity(most, prices, limit)
@@ -70,7 +70,7 @@ def _layouts(model: Model, profiles: Sequence[str]) -> list[Counts]:
     return sorted(a for a in found if not any(a != b and all(x <= y for x, y in zip(a, b, strict=True)) for b in found))
 
 
-def _maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float, list[float]]:
+def maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float, list[float]]:
     """The largest first variable with rows · x <= limits and x >= 0, limits >= 0; and the price of each row.
 
     The simplex method on a full tableau: a handful of rows, at most some hundred columns. Bland's rule, because most

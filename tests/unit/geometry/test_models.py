@@ -69,15 +69,6 @@ def test_a_start_that_is_not_legal_is_answered_with_those_that_are():
         A100.placement("3g.20gb", 2)
 
 
-@pytest.mark.parametrize("gb, name", [(1, "1g.5gb"), (5, "1g.5gb"), (8, "1g.10gb"), (20, "3g.20gb"), (40, "7g.40gb")])
-def test_the_smallest_profile_that_holds_so_many_gb(gb, name):
-    assert A100.smallest_holding(gb).name == name
-
-
-def test_more_than_the_gpu_has_is_held_by_no_profile():
-    assert A100.smallest_holding(41) is None
-
-
 def reports(model):
     """What a driver would report of a model."""
     return [
