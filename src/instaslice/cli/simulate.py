@@ -27,7 +27,7 @@ Examples:
   instaslice simulate --fill --load 1.05 --policy all       nothing ends: how full it gets
   instaslice simulate --trace jobs.jsonl --create-ms 250 --destroy-ms 100 --policy dra --policy adaptive
   instaslice simulate --trace pods.csv --fraction-as compute --resample --load 1.0
-  instaslice simulate --bound --pods 5000 --report out.html what no policy could exceed, and a page to look at
+  instaslice simulate --bound --pods 5000 --report out.html the bound on any policy, and a page with charts
 """
 
 FLEET = "13x8xA100-40GB"
@@ -60,14 +60,14 @@ SHARE = click.FloatRange(0, 1)
 @click.option(
     "--queue",
     type=click.Choice([each.value for each in QueueDiscipline]),
-    help="What becomes of a pod without room: it goes, waits in line, or lets those pass that fit.  "
+    help="What happens to a pod that does not fit: rejected, waits in strict order, or waits while others pass.  "
     "[backfill for a trace, else none]",
 )
 @click.option("--create-ms", type=MS, default=0, show_default=True, help="Time to create a pod's slices.")
 @click.option("--destroy-ms", type=MS, default=0, show_default=True, help="Time to destroy them.")
 @click.option("--warm-up", type=click.FloatRange(0, 0.9), help="Part of the pods not counted.  [0.2; trace, fill: 0]")
 @click.option("--policy", "names", multiple=True, help=f"Repeatable: all, {POLICIES}.  [{policies.DEFAULT}]")
-@click.option("--unknown-mix", is_flag=True, help="Policies are told nothing beforehand and learn as pods arrive.")
+@click.option("--unknown-mix", is_flag=True, help="Policies know nothing beforehand and learn as pods arrive.")
 @click.option("--moves", type=click.IntRange(0), default=0, show_default=True, help="Most slices moved to make room.")
 @click.option("--movable", type=SHARE, default=1.0, show_default=True, help="Part of the pods that may be moved.")
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
@@ -104,7 +104,7 @@ def command(
     output: str,
     as_json: bool,
 ) -> None:
-    """Run pods through a fleet, and say how many found room, how long they waited and what it looked like.
+    """Run pods through a fleet, and report how many fitted, how long they waited and how full it was.
 
     Exact and repeatable: the same flags print the same numbers. Nothing is started and no cluster is needed.
     """
@@ -125,16 +125,16 @@ def command(
     else:
         workload = workloads.poisson(plan, mixes.read(mix, plan), wanted, 1000 * life, pods or PODS, lives)
     cold = warm_up if warm_up is not None else 0.0 if fill or replayed else 0.2
-    line = QueueDiscipline(queue) if queue else QueueDiscipline.BACKFILL if replayed else QueueDiscipline.NONE
-    rules = Rules(line, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
+    discipline = QueueDiscipline(queue) if queue else QueueDiscipline.BACKFILL if replayed else QueueDiscipline.NONE
+    rules = Rules(discipline, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
     scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)), not unknown_mix)
     if page is not None:
         report.check(page)
     if with_bound:
         bound.check(workload.count, rules)
     most = partial(bound.most_slices, plan, rules=rules) if with_bound else None
-    with _progress(scenario) as told:
-        found = compare(scenario, told, most)
+    with _progress(scenario) as progress:
+        found = compare(scenario, progress, most)
     if page is not None:
         report.write(page, scenario, found)
     if as_json or output == "json":

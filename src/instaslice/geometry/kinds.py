@@ -1,4 +1,4 @@
-"""States that are alike from now on, as one: what a choice among GPUs needs to look at.
+"""States that are equivalent from now on, merged into one kind: all that a choice among GPUs needs to know.
 
 Two states are of one kind when as many memory slices are taken and the same placements are legal now and after any
 more. Which profiles hold the taken slices no longer matters, so there are far fewer: 380 for an A100's 2319 states.

@@ -65,8 +65,8 @@ class Model:
 
     def only(self, profiles: Iterable[str]) -> "Model":
         """The same GPU with fewer profiles: what an administrator allows, or what a count is about."""
-        kept = {self.profile(name).name for name in profiles}
-        return replace(self, profiles=tuple(profile for profile in self.profiles if profile.name in kept))
+        wanted = {self.profile(name).name for name in profiles}
+        return replace(self, profiles=tuple(profile for profile in self.profiles if profile.name in wanted))
 
 
 def named(name: str) -> Model:

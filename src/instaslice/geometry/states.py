@@ -32,7 +32,7 @@ class States:
     """
 
     def __init__(self, model: Model) -> None:
-        """Raises TooManyLayouts: somebody may have written a geometry that nobody could ever list."""
+        """Raises TooManyLayouts: a geometry may come from an object that anybody can write."""
         if (layouts := _layouts(model)) > MOST_LAYOUTS:
             raise TooManyLayouts(
                 f"its profiles can lie in {layouts:.0e} ways on one GPU, more than can be looked through"

@@ -14,17 +14,16 @@ from instaslice.placement.values import Table, mix_of
 
 _REMEMBERED: Final = 4000
 _ENOUGH: Final = 32
-"""Slices after which it is no accident that all were of one profile."""
+"""Slices after which it is no coincidence that all were of one profile."""
 
 
 class Adaptive(ValueTablePolicy):
-    """Starts with a table that assumes nothing; `learn` looks at what arrived and chooses again.
+    """Starts with a table that assumes nothing; `tune` chooses again by what has arrived.
 
-    As long as one profile alone arrives there is nothing to choose: nothing is kept open for others, so GPUs are filled
-    one after the other, and with them nodes. That leaves whole what it leaves, and few nodes to be told of a burst.
+    As long as only one profile arrives there is nothing to choose: no space is left for others, so GPUs are filled one
+    after the other, and with them nodes. The remaining GPUs stay whole, and a burst is written to few nodes.
 
-    What arrived long ago weighs less: at every 4000 slices the counts are halved. `asked` is what is known beforehand,
-    in slices.
+    Old arrivals weigh less: every 4000 slices the counts are halved. `asked` is what is known beforehand, in slices.
     """
 
     name = "adaptive"
@@ -35,7 +34,7 @@ class Adaptive(ValueTablePolicy):
         self._seen = sum(self._asked.values())
         self._mix = dict(self._asked)
         self._recipes: dict[Kinds, str] = {}
-        self._alone = False
+        self._single = False
 
     def arrived(self, profile: str) -> None:
         self._asked[profile] = self._asked.get(profile, 0.0) + 1
@@ -43,9 +42,9 @@ class Adaptive(ValueTablePolicy):
         if self._seen > _REMEMBERED:
             self._seen /= 2
             self._asked = {name: count / 2 for name, count in self._asked.items()}
-        alone = len(self._asked) == 1 and self._seen >= _ENOUGH
-        if alone != self._alone:
-            self._alone = alone
+        single = len(self._asked) == 1 and self._seen >= _ENOUGH
+        if single != self._single:
+            self._single = single
             self.invalidate()
 
     def tuning(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Rehearsals":
@@ -61,7 +60,7 @@ class Adaptive(ValueTablePolicy):
         return Rehearsals(self, mix, tuple(planned), random)
 
     def adopt(self, mix: Mapping[str, float], recipes: Mapping[Kinds, str], random: Random) -> None:
-        """Go by this from now on."""
+        """Use this from now on."""
         self._mix, self._recipes, self._random = dict(mix), dict(recipes), random
         self.invalidate()
 
@@ -70,12 +69,12 @@ class Adaptive(ValueTablePolicy):
         return self._recipes.get(kinds, UNINFORMED)
 
     def table(self, kinds: Kinds) -> Table:
-        return RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._asked if self._alone else self._mix))
+        return RECIPES[self.recipe(kinds)](kinds, mix_of(kinds, self._asked if self._single else self._mix))
 
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """A pool to rehearse for."""
+    """A pool to choose a recipe for."""
 
     model: Model
     kinds: Kinds
@@ -85,7 +84,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
-    """What an adaptive policy has to think about: the mix it saw, and each pool of the fleet."""
+    """The tuning of an adaptive policy: the mix it has seen, and each pool of the fleet."""
 
     policy: Adaptive
     mix: Mapping[str, float]

@@ -1,7 +1,7 @@
-"""Which running slices to move so that a refused one finds room.
+"""Which running slices to move so that a refused demand fits.
 
-A move ends a slice and makes it anew elsewhere, so it costs somebody a restart: as few as possible, and only slices
-that their owner marked as movable. This room only finds the moves; whether to make them is for the controller.
+A move deletes a slice and creates it again elsewhere, so it costs a pod a restart: as few as possible, and only slices
+that their owner marked as movable. This module only finds the moves; the caller decides whether to make them.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from instaslice.placement.pools import Pool
 from instaslice.placement.together import on_one_node, slices_needed
 
 SETS_TRIED: Final = 500
-"""Each takes some tenths of a millisecond; a fleet has more sets of two slices than anybody would wait for."""
+"""Each takes some tenths of a millisecond, and a large fleet has too many sets of two slices to try them all."""
 
 Movable = Callable[[Grant], bool]
 
@@ -39,7 +39,7 @@ class Rearrangement(NamedTuple):
 
 
 class _Opening(NamedTuple):
-    """Placements that, once out of a state, leave a legal start for a profile; fewest first, then least memory."""
+    """Placements whose removal from a state leaves a legal start for a profile; fewest first, then least memory."""
 
     slices: int
     size: int
@@ -122,7 +122,7 @@ def _admitted(demand: Demand, node: FleetNode) -> bool:
 
 
 def _openings(fleet: Fleet, profile: str, most: int) -> list[tuple[list[int], _Opening]]:
-    """What could be moved off which GPUs, least first."""
+    """What could be moved off which GPUs, cheapest first."""
     found = []
     for pool in fleet.pools:
         p = pool.states.profile(profile)
@@ -150,13 +150,13 @@ def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Ope
 def _try(
     fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]]
 ) -> Rearrangement | None:
-    """Free the old slots and take what is wanted in one of its ways, so that the old slices find room again; then put
-    all back."""
+    """Free the old slots and take the demand in one of its `ways`, so that the old slices fit elsewhere; then restore
+    everything."""
     for grant in old:
         fleet.release(grant)
     try:
         for grants in list(ways()):
-            moves = _settle(fleet, policy, old, grants)
+            moves = _relocate(fleet, policy, old, grants)
             if moves is not None:
                 return Rearrangement(moves, Plan(grants))
         return None
@@ -165,8 +165,8 @@ def _try(
             fleet.take(grant)
 
 
-def _settle(fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...]) -> tuple[Move, ...] | None:
-    """Where the old slices go, the largest first, once the grants are taken; None where one finds no room."""
+def _relocate(fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...]) -> tuple[Move, ...] | None:
+    """Where the old slices go, the largest first, once the grants are taken; None if one fits nowhere."""
     taken: list[Grant] = []
     moves: list[Move] = []
     try:

@@ -1,6 +1,6 @@
-"""Policies that walk GPUs in a fixed order: what others do today, kept to compare with.
+"""Policies that walk GPUs in a fixed order: what others do today, for comparison.
 
-They cost time in proportion to the nodes they pass over, as the originals do.
+Like the originals, they take time in proportion to the nodes that they skip.
 """
 
 from abc import abstractmethod
@@ -68,7 +68,7 @@ class NodeFirst(LowestStart):
 
     @abstractmethod
     def nodes(self, fleet: Fleet) -> Iterable[FleetNode]:
-        """All nodes, the one to try first in front."""
+        """All nodes, in the order in which to try them."""
 
     def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
@@ -90,7 +90,7 @@ class MostFreeNode(NodeFirst):
 class DraFirstFit(NodeFirst):
     """NVIDIA's DRA driver under kube-scheduler: devices in name order, so the first GPU and the lowest start.
 
-    The node is whatever the scheduler's other scores say, which know nothing of slices: any, by `random`.
+    The scheduler's other scores choose the node and know nothing of slices: a random one.
     """
 
     name = "dra"
@@ -99,7 +99,7 @@ class DraFirstFit(NodeFirst):
         self._random = random
 
     def nodes(self, fleet: Fleet) -> Iterator[FleetNode]:
-        # A node at a time: most decisions are made by the first one or two.
+        # Lazily: mostly the first or second node decides.
         left = list(fleet.nodes.values())
         while left:
             at = self._random.randrange(len(left))

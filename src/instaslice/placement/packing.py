@@ -1,7 +1,6 @@
-"""Some way to put several slices on the GPUs of one node, if there is any.
+"""Fits several slices onto the GPUs of one node, if there is any way to do so.
 
-Exact, and quick, because slices of one sort are alike and so are GPUs of one kind: counts are searched, not
-arrangements.
+Exact, and fast because slices of one sort are equal and so are GPUs of one kind: it searches counts, not arrangements.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -22,10 +21,9 @@ _Chain = tuple["_Chain | None", int, list[_Step]]
 
 
 def pack(fleet: Fleet, node: FleetNode, wants: Sequence[Want]) -> list[Grant] | None:
-    """Some way, if there is one: GPU by GPU, what could be left of the demand after it.
+    """Some way, if there is one; None otherwise. Goes GPU by GPU and tracks what could be left of the demand.
 
-    Slices of one sort are alike, so what is left is a count for each sort, and only the smallest such counts are kept:
-    more on a GPU never hurts the rest.
+    What is left is a count for each sort, and only the smallest counts are kept: more on one GPU never hurts the rest.
     """
     sorts = list(dict.fromkeys(wants))
     left: dict[_Counts, _Chain | None] = {tuple(map(wants.count, sorts)): None}
@@ -38,7 +36,7 @@ def pack(fleet: Fleet, node: FleetNode, wants: Sequence[Want]) -> list[Grant] | 
             for load, steps in loads[kind].items():
                 rest = tuple(max(0, a - b) for a, b in zip(counts, load, strict=True))
                 after.setdefault(rest, (chain, number, steps))
-        left = {counts: after[counts] for counts in _outermost(after, smallest=True)}
+        left = {counts: after[counts] for counts in _pareto(after, smallest=True)}
     for counts, chain in left.items():
         if not any(counts):
             return _unwind(fleet, node, chain, sorts, wants)
@@ -62,11 +60,11 @@ def _loads(kind: GpuKind, sorts: Sequence[Want], most: _Counts) -> dict[_Counts,
                     at.append((more, after))
                     steps[more, after] = [*steps[counts, now], (sort, start, size)]
                     found.setdefault(more, steps[more, after])
-    return {counts: found[counts] for counts in _outermost(found, smallest=False)}
+    return {counts: found[counts] for counts in _pareto(found, smallest=False)}
 
 
-def _outermost(every: Iterable[_Counts], smallest: bool) -> list[_Counts]:
-    """Those that no other undercuts in every sort, or that no other exceeds."""
+def _pareto(every: Iterable[_Counts], smallest: bool) -> list[_Counts]:
+    """The smallest counts, which no other undercuts in every sort, or the largest."""
     kept: list[_Counts] = []
     for counts in sorted(every, key=sum, reverse=not smallest):
         if not any(all(a <= b if smallest else a >= b for a, b in zip(k, counts, strict=True)) for k in kept):

@@ -1,6 +1,6 @@
-"""A pod's slices at once, all or nothing: the one door through which the controller and the simulator place.
+"""Places all slices of a pod, or none. The controller and the simulator place through this class only.
 
-Looks at the fleet through a policy; what it decides is held only after `commit`.
+Reads the fleet through a policy; nothing is held before `commit`.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from instaslice.placement.together import NodeFit, on_one_node
 
 
 class Placer:
-    """Places demands on a fleet by a policy. Not safe for threads; a decision never waits."""
+    """Places demands on a fleet by a policy. Not thread-safe; never blocks."""
 
     def __init__(self, fleet: Fleet, policy: Policy) -> None:
         self.fleet = fleet
@@ -26,7 +26,7 @@ class Placer:
         self._fitting_nodes: WeakValueDictionary[tuple[Want, ...], NodeSet] = WeakValueDictionary()
 
     def fitting_nodes(self, wants: tuple[Want, ...]) -> NodeSet:
-        """The nodes whose GPUs have room for all of it. Keep it for as long as somebody waits for this."""
+        """The nodes on which all of it fits. Hold the result as long as a pod waits for this: the cache is weak."""
         key = tuple(sorted(wants, key=str))
         found = self._fitting_nodes.get(key)
         if found is None:
@@ -34,7 +34,7 @@ class Placer:
         return found
 
     def arrived(self, demand: Demand) -> None:
-        """Tell the policy what is asked for. Once for each pod when it comes, not each time it is tried."""
+        """Notify the policy of what is asked for: once per pod when it arrives, not each time it is tried."""
         for want in demand.wants:
             if isinstance(want, str):
                 self.policy.arrived(want)
@@ -42,8 +42,8 @@ class Placer:
     def place(self, demand: Demand) -> Plan | Refusal:
         """All slices of one pod on one node, or none.
 
-        Looks only; nothing is held until `commit(plan)`, and a plan is good until the fleet changes. A Refusal says
-        what is short in words fit for an Event, and is right: no admitted node could have held all of the demand.
+        Reads only; nothing is held until `commit(plan)`, and a plan is valid until the fleet changes. A Refusal says
+        what is short as text fit for an Event, and is exact: no admitted node could have held all of the demand.
         """
         if len(demand.wants) == 1:
             grant = self._one(demand)
@@ -52,16 +52,16 @@ class Placer:
         return Plan(grants) if grants is not None else Refusal(self.fleet, self.policy, demand)
 
     def commit(self, plan: Plan) -> None:
-        """Hold all that a plan says. Raises NotFree, and holds nothing, where the plan is stale."""
+        """Hold all grants of a plan. Raises NotFree, and holds nothing, if the plan is stale."""
         self._exchange((), plan.grants)
 
     def release(self, grants: Iterable[Grant]) -> None:
-        """Give back what was held. Raises NotHeld, and gives back nothing, where one of them is not held."""
+        """Release what was held. Raises NotHeld, and releases nothing, if one of them is not held."""
         self._exchange(grants, ())
 
     def rearrange(self, found: Rearrangement) -> None:
         """Make the moves and hold the plan that they make room for. Raises NotFree or NotHeld, and changes nothing,
-        where it is stale."""
+        if it is stale."""
         self._exchange((move.old for move in found.moves), (*found.plan.grants, *(move.new for move in found.moves)))
 
     def _exchange(self, old: Iterable[Grant], new: Iterable[Grant]) -> None:

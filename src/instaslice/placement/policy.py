@@ -1,7 +1,7 @@
 """What a placement policy is: an order over the candidates that are legal now.
 
-Pure: a policy reads the fleet and never changes it. The placer asks it for one candidate for a lone slice, and for the
-rest of the candidates, in order, when a pod needs several slices on one node.
+Pure: a policy reads the fleet and never changes it. The placer takes the first candidate for a single slice, and goes
+through all of them in order when a pod needs several slices on one node.
 """
 
 from abc import ABC, abstractmethod
@@ -15,7 +15,7 @@ from instaslice.placement.fleet import Fleet
 
 
 class Regime(Enum):
-    """What becomes of a demand that finds no room, and whether anything ever ends."""
+    """What happens to a demand that does not fit, and whether anything ever ends."""
 
     QUEUE = "queue"
     LOSS = "loss"
@@ -61,14 +61,14 @@ class Policy(ABC):
         return next(self.candidates(fleet, profile, admits, prefers), None)
 
     def arrived(self, profile: str) -> None:
-        """A slice of this profile was asked for, whether or not it found room. Told once for each slice."""
+        """A slice of this profile was asked for, whether or not it fitted. Called once for each slice."""
         return
 
     def tuning(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Tuning | None":
         """What to think about, now that some hundred slices have arrived: a copy of all that it takes, so that another
         thread may do the thinking. None from a policy that learns nothing.
 
-        `concurrent` is how many slices would run at once if all found room, as far as the caller can tell.
+        `concurrent` is how many slices would run at once if all fitted, as far as the caller knows.
         """
         return None
 

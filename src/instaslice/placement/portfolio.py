@@ -1,7 +1,7 @@
-"""Several tables, and which of them to use: rehearsed on the demand that was observed.
+"""Several value tables, and the choice among them: by rehearsal on the observed demand.
 
 No single table is best for every mix of profiles (designs/0003-placement-policy.md): each loses two points and more
-to another somewhere. So the candidates are played on made-up jobs of the observed mix, and the best is used.
+to another somewhere. So each is simulated on random arrivals of the observed mix, and the best is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from instaslice.placement.values import (
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What is expected: the shares of profiles by name, and how many slices would run at once if all found room.
+    """What is expected: the shares of profiles by name, and how many slices would run at once if all fitted.
 
     Without `concurrent` it is as many as would fill the memory of the fleet.
     """
@@ -63,15 +63,15 @@ RECIPES: Final[Mapping[str, MakeTable]] = {
     "best-fit": lambda s, _: [float(used * used) for used in s.used],
 }
 UNINFORMED: Final = "foresight-0.99"
-"""Used until something was observed. With equal shares it leaves open what can be left open: no online policy gets
-stuck in fewer arrival orders of a layout (bench/orders.py)."""
+"""Used until demand was observed. With equal shares it preserves the most options: no online policy gets stuck in fewer
+arrival orders of a layout (bench/orders.py)."""
 
 REHEARSED_GPUS: Final = 104
-"""A larger fleet is rehearsed at this size, its demand scaled down with it: the time would grow with the fleet."""
+"""A larger fleet is rehearsed at this size with its demand scaled down: the time would grow with the fleet."""
 _LIVES = 12.0
 _WARM_UP = 3.0
 _ROUNDS: Final = ((3, 5), (6, 2), (8, 1))
-"""(job lists played, recipes kept) by round: all recipes on three, the best five on six more, the best two on eight."""
+"""(runs, recipes kept) by round: all recipes on three, the best five on six more, the best two on eight."""
 
 
 def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
@@ -82,7 +82,7 @@ def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
 
 def best_recipe(model: Model, gpus: int, forecast: Forecast, random: Random) -> str:
     """The recipe that does best in rehearsal; about a second for any fleet."""
-    # Profiles that nobody asks for make states that nobody enters: without them there are a third as many.
+    # Without profiles that nobody asks for there are a third as many states.
     model = model.only(
         [p.name for p in model.profiles if forecast.asked.get(p.name)] or [p.name for p in model.profiles]
     )
@@ -93,7 +93,7 @@ def best_recipe(model: Model, gpus: int, forecast: Forecast, random: Random) -> 
     if not gpus or not mean_size:
         return UNINFORMED
     full = played * kinds.slices / mean_size
-    # Beyond twice what there is, more demand only makes the rehearsal longer.
+    # More demand than twice the fleet only makes the rehearsal longer.
     concurrent = full if forecast.concurrent is None else min(forecast.concurrent * played / gpus, 2 * full)
     scores = dict.fromkeys(RECIPES, 0.0)
     tried = {recipe: rankings(kinds, recipe, mix) for recipe in scores}

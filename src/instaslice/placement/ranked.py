@@ -42,14 +42,14 @@ class Ranking:
 
 
 def by_worth(kinds: Kinds, profile: int, worth: Sequence[float]) -> Ranking:
-    """Where worth is gained most or lost least; of starts as good as each other, the one NVIDIA's driver prefers."""
+    """Where worth is gained most or lost least; of equally good starts, the one NVIDIA's driver prefers."""
     return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], nvidia_order(kinds.profiles[profile]))
 
 
 class RankedPolicy(Policy):
-    """A policy made of one ranking for each profile of each geometry, made when first needed.
+    """A policy made of one ranking for each profile of each geometry, computed when first needed.
 
-    Where several kinds of GPU have the profile, the kind with least memory is used first: it can hold least else.
+    Where several models have the profile, the one with least memory is used first: it is of least use to others.
     Between GPUs of the same score the lowest number wins.
     """
 
@@ -61,7 +61,7 @@ class RankedPolicy(Policy):
         """The ranking of one profile; called once for each geometry until `invalidate`."""
 
     def invalidate(self) -> None:
-        """Make the rankings anew when next asked: the table has changed."""
+        """Compute the rankings again when they are next needed: the table has changed."""
         self._rankings.clear()
 
     def placement(self, states: States, state: int, profile: str) -> int | None:

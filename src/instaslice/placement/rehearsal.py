@@ -1,8 +1,8 @@
-"""A small model of a fleet, to try a table on before it is used: one geometry, plain integers, no names.
+"""A small model of a fleet to try a table on before it is used: one geometry, plain integers, no names.
 
-The three regimes are what clusters do. *Loss*: what finds no room goes elsewhere. *Queue*: it waits, first come
-first served, and a smaller one may pass. *Fill*: nothing ever ends. Jobs are made beforehand, so that tables are
-compared on the same ones.
+The three regimes are what clusters do with slices that do not fit. *Loss*: they go elsewhere. *Queue*: they wait, first
+come first served, and smaller ones may pass. *Fill*: nothing ever ends. Arrivals are drawn beforehand, so that tables
+are compared on the same ones.
 """
 
 from collections import deque
@@ -20,7 +20,7 @@ NEVER: Final = float("inf")
 
 
 class Arrival(NamedTuple):
-    """One slice: when it comes, how long it stays, and its profile's index."""
+    """One slice: when it arrives, how long it lives, and the index of its profile."""
 
     at: float
     life: float
@@ -49,7 +49,7 @@ class RehearsalPool:
             self._pool.enter(gpu, 0)
 
     def place(self, profile: int) -> Candidate | None:
-        """Place one slice and return its candidate, or None where nothing legal is free."""
+        """Place one slice and return where, or None if no legal placement is free."""
         candidate = best_candidate(self._pool, self._rankings[profile])
         if candidate is not None:
             self._pool.enter(candidate.gpu, self._after[self._pool.leave(candidate.gpu)][candidate.placement])
@@ -60,7 +60,7 @@ class RehearsalPool:
 
 
 def loss(pool: RehearsalPool, arrivals: Iterable[Arrival], sizes: Sequence[int], warm_up: float = 0.0) -> float:
-    """The share of memory slices asked for, by jobs that come after `warm_up`, that found room at once."""
+    """The share of memory slices asked for after `warm_up` that fitted at once."""
     ends: list[tuple[float, int, int]] = []
     asked = given = 0
     for at, life, profile in arrivals:
@@ -78,12 +78,12 @@ def loss(pool: RehearsalPool, arrivals: Iterable[Arrival], sizes: Sequence[int],
 
 
 def fill(pool: RehearsalPool, arrivals: Iterable[Arrival], sizes: Sequence[int]) -> float:
-    """The share of memory slices asked for that found room when nothing ever ends."""
+    """The share of memory slices asked for that fitted when nothing ever ends."""
     return loss(pool, [Arrival(job.at, NEVER, job.profile) for job in arrivals], sizes)
 
 
 def queue(pool: RehearsalPool, arrivals: Iterable[Arrival], warm_up: float = 0.0) -> float:
-    """The mean wait, in mean lives, of jobs that come after `warm_up`; what still waits at the end counts till then."""
+    """The mean wait, in mean lives, of arrivals after `warm_up`; those still waiting count up to the end."""
     ends: list[tuple[float, int, int]] = []
     waiting: dict[int, deque[Arrival]] = {}
     total, count, now = 0.0, 0, 0.0
@@ -94,13 +94,13 @@ def queue(pool: RehearsalPool, arrivals: Iterable[Arrival], warm_up: float = 0.0
             now, gpu, k = heappop(ends)
             pool.remove(gpu, k)
             for profile in sorted(waiting, key=lambda p: waiting[p][0].at):
-                line = waiting[profile]
-                while line and (candidate := pool.place(profile)) is not None:
-                    job = line.popleft()
+                queued = waiting[profile]
+                while queued and (candidate := pool.place(profile)) is not None:
+                    job = queued.popleft()
                     heappush(ends, (now + job.life, *candidate))
                     if job.at >= warm_up:
                         total += now - job.at
-                if not line:
+                if not queued:
                     del waiting[profile]
 
     for job in arrivals:
@@ -112,5 +112,5 @@ def queue(pool: RehearsalPool, arrivals: Iterable[Arrival], warm_up: float = 0.0
             waiting.setdefault(job.profile, deque()).append(job)
         else:
             heappush(ends, (now + job.life, *candidate))
-    total += sum(now - job.at for line in waiting.values() for job in line if job.at >= warm_up)
+    total += sum(now - job.at for queued in waiting.values() for job in queued if job.at >= warm_up)
     return total / count if count else 0.0

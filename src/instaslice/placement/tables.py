@@ -1,4 +1,4 @@
-"""The ranked policies by what their table says: best fit, spread, FGD, the dynamic program."""
+"""The ranked policies that differ only in their table: best fit, spread, FGD, the dynamic program."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ class ValueTablePolicy(RankedPolicy):
 
     @abstractmethod
     def table(self, kinds: Kinds) -> Table:
-        """What each kind is worth; asked for once for each geometry until `invalidate`."""
+        """What each kind is worth; called once for each geometry until `invalidate`."""
 
     def rank(self, kinds: Kinds, profile: int) -> Ranking:
         if kinds not in self._tables:

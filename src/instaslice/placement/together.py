@@ -1,7 +1,7 @@
 """Several slices for one pod: all on one node, over as many of its GPUs as it takes, or none.
 
-First as the policy would place them one after another, largest first. Where that gets stuck, every other way is
-tried, so that a refusal is right.
+First in the way the policy would place them one after another, largest first. If that gets stuck, every other way is
+tried, so that a refusal is exact.
 """
 
 from collections import Counter
@@ -17,13 +17,13 @@ from instaslice.placement.packing import GpuKind, gpu_kinds, pack
 from instaslice.placement.policy import Policy
 
 KINDS_OF_NODE: Final = 4096
-"""Of which is remembered whether a set of profiles finds room there."""
+"""How many a NodeFit remembers."""
 
 
 def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ...] | None:
     """Grants for all wants, in their order, on the first node, in the policy's order, that can hold them all.
 
-    Nodes whose GPUs are alike are tried once: a fleet has far fewer kinds of node than nodes.
+    Nodes with equal GPUs are tried once: a fleet has far fewer kinds of node than nodes.
     """
     needed = slices_needed(fleet, demand.wants)
     hopeless: set[Hashable] = set()
@@ -57,9 +57,9 @@ def _could_hold(gpus: frozenset[tuple[Model, int]], wants: tuple[Want, ...]) -> 
 
 
 class NodeFit:
-    """Whether the GPUs of a node have room for a set of profiles, asked for node after node.
+    """Whether a set of profiles fits on the GPUs of a node, for one node after another.
 
-    Nodes whose GPUs are alike are packed once, and only where each profile alone would find room.
+    Nodes with equal GPUs are packed once, and only if each profile alone would fit.
     """
 
     def __init__(self, fleet: Fleet, wants: Sequence[Want]) -> None:
@@ -69,7 +69,7 @@ class NodeFit:
         self._packed: dict[Hashable, bool] = {}
 
     def on(self, name: NodeName) -> bool:
-        """Now, whatever else the node would say."""
+        """Whether it fits now. Looks at GPUs only, not at whether the node admits the pod."""
         node = self._fleet.nodes.get(name)
         if node is None or node.free < slices_needed(self._fleet, self._wants):
             return False
@@ -95,7 +95,7 @@ def _most(kind: GpuKind, profile: str) -> int:
 
 
 def slices_needed(fleet: Fleet, wants: Sequence[Want]) -> int:
-    """The least memory slices that these take, on whichever models have their profiles."""
+    """The fewest memory slices that these take, on any of the models that have their profiles."""
     return sum(
         min((pool.model.profile(want).size for pool in fleet.pools if pool.model.has(want)), default=0)
         for want in wants
@@ -104,7 +104,7 @@ def slices_needed(fleet: Fleet, wants: Sequence[Want]) -> int:
 
 
 def _weight(fleet: Fleet, want: Want) -> tuple[bool, float]:
-    """Slices come before shares, large before small; the part of the GPU counts, for there are several models."""
+    """Slices come before shares, large before small; sizes are parts of a GPU, since there are several models."""
     if isinstance(want, Share):
         return False, max((want.of(pool.memory_mib) / pool.memory_mib for pool in fleet.shared), default=0.0)
     parts = (pool.model.profile(want).size / max(pool.kinds.slices, 1) for pool in fleet.pools if pool.model.has(want))
@@ -125,16 +125,16 @@ def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Itera
                 yield node
 
 
-def _greedy(alone: Fleet, policy: Policy, wants: Sequence[Want]) -> list[Grant] | None:
+def _greedy(node: Fleet, policy: Policy, wants: Sequence[Want]) -> list[Grant] | None:
     grants = []
     for want in wants:
         if isinstance(want, Share):
-            grant = share_grant(alone, want, None)
+            grant = share_grant(node, want, None)
         else:
-            candidate = policy.first(alone, want)
-            grant = None if candidate is None else grant_of(alone, candidate)
+            candidate = policy.first(node, want)
+            grant = None if candidate is None else grant_of(node, candidate)
         if grant is None:
             return None
-        alone.take(grant)
+        node.take(grant)
         grants.append(grant)
     return grants

@@ -1,7 +1,7 @@
 """The discrete-event simulator: a fleet, a workload and a policy in; acceptance, waits and occupancy out.
 
 No cluster and no clock: time is whole milliseconds that the events carry, randomness is a seeded `random.Random`, and
-placing is done by the same `Placer` that the controller uses.
+pods are placed by the same `Placer` that the controller uses.
 
 fleets       which GPUs, from flags or a file
 jobs         what arrives: one pod with its slices, its time and its life

@@ -14,15 +14,15 @@ from instaslice.simulate.simulation import QueueDiscipline, Rules, Simulation
 from instaslice.simulate.workloads import FillUp, Workload
 
 Progress = Callable[[str, int], None]
-"""Told now and then: which policy runs, and how many more of its pods have arrived."""
+"""Called now and then with the policy that runs and how many more of its pods have arrived."""
 
 Bound = Callable[[Sequence[Job]], float]
 """The most slices that any policy can give these jobs."""
 
-_TOLD_EVERY: Final = 2000
+_REPORT_EVERY: Final = 2000
 _KNOWN: Final = 2000
-"""Arrivals that a policy has seen before the run, where it is told the mix."""
-_FIRST_LESSON: Final = 500
+"""Arrivals that an informed policy has seen before the run."""
+_FIRST_TUNING: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class Scenario:
     rules: Rules
     policies: tuple[str, ...]
     seeds: tuple[int, ...]
-    told: bool = True
-    """Whether policies know the mix and the load beforehand, as after weeks of running; else they learn."""
+    informed: bool = True
+    """Whether policies know the mix and the load beforehand, as after weeks of running; otherwise they learn them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,16 @@ def _run(scenario: Scenario, name: str, seed: int, progress: Progress | None) ->
     # Its own generator: a policy that draws more or less must not change what arrives.
     random = Random(f"{seed} policy")
     workload = scenario.workload
-    if scenario.told:
+    if scenario.informed:
         policy = policies.named(name, {want: _KNOWN * share for want, share in workload.asked.items()}, random)
         run = Simulation(scenario.plan, policy, scenario.rules, workload.asked)
         concurrent = None if workload.concurrent is None else workload.concurrent * sum(workload.asked.values())
         policy.tune(run.fleet, _regime(scenario), concurrent)
     else:
         policy = policies.named(name, random=random)
-        run = Simulation(scenario.plan, policy, scenario.rules, workload.asked, _FIRST_LESSON)
+        run = Simulation(scenario.plan, policy, scenario.rules, workload.asked, _FIRST_TUNING)
     jobs = _jobs(scenario, seed)
-    run.run(_told(jobs, name, progress) if progress else jobs)
+    run.run(_reporting(jobs, name, progress) if progress else jobs)
     return run
 
 
@@ -92,10 +92,10 @@ def _jobs(scenario: Scenario, seed: int) -> Iterator[Job]:
     return scenario.workload.jobs(Random(f"{seed} jobs"))
 
 
-def _told(jobs: Iterator[Job], name: str, progress: Progress) -> Iterator[Job]:
+def _reporting(jobs: Iterator[Job], name: str, progress: Progress) -> Iterator[Job]:
     count = 0
     for count, job in enumerate(jobs, 1):
-        if count % _TOLD_EVERY == 0:
-            progress(name, _TOLD_EVERY)
+        if count % _REPORT_EVERY == 0:
+            progress(name, _REPORT_EVERY)
         yield job
-    progress(name, count % _TOLD_EVERY)
+    progress(name, count % _REPORT_EVERY)

@@ -17,11 +17,11 @@ from instaslice.simulate.jobs import Wants
 
 _FLAG = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<model>.+)")
 MOST_GPUS: Final = 1_000_000
-"""A fleet beyond this is a typing error, and would only be found out when memory is gone."""
+"""A larger fleet is a typing error, which would otherwise show only when memory runs out."""
 
 
 class NodeGroup(NamedTuple):
-    """So many nodes alike."""
+    """A number of equal nodes."""
 
     number: int
     gpus: int
@@ -43,7 +43,7 @@ class FleetPlan:
             raise BadFleet(f"a fleet of {self.gpus} GPUs; between 1 and {MOST_GPUS} can be simulated")
         for group in groups:
             if not group.model.memory_slices:
-                raise BadFleet(f"the placements of {group.model.name} are not published; only a real one can tell them")
+                raise BadFleet(f"the placements of {group.model.name} are not published; only its driver knows them")
         self._possible: dict[Wants, bool] = {}
 
     def build(self) -> Fleet:

@@ -1,4 +1,4 @@
-"""How much of a mix fits into a fleet when packing is ideal: what load 1.0 means.
+"""How much of a mix fits into a fleet with ideal packing: the definition of load 1.0.
 
 Fluid: layouts are used in any proportion, so no count is rounded. The answer comes with prices: what a slice of each
 profile is worth at the optimum. Prices make a bound that no packing at all can exceed, which `bound` uses.
@@ -30,7 +30,7 @@ class Capacity(NamedTuple):
 
 
 class Fluid:
-    """The layouts of a fleet, kept for many questions about the same profiles."""
+    """The layouts of a fleet, reused for many demands for the same profiles."""
 
     def __init__(self, fleet: Mapping[Model, int], profiles: Sequence[str]) -> None:
         """`fleet` has the GPUs of each model. Raises BadWorkload where a profile is on none of them."""
@@ -74,7 +74,7 @@ def maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float,
     """The largest first variable with rows · x <= limits and x >= 0, limits >= 0; and the price of each row.
 
     The simplex method on a full tableau: a handful of rows, at most some hundred columns. Bland's rule, because most
-    limits are 0 and other rules can go round in circles there.
+    limits are 0 and other rules can cycle there.
     """
     count, width = len(rows), len(rows[0])
     table = [
@@ -89,7 +89,7 @@ def maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float,
             return goal[-1], goal[width:-1]
         ratios = [(row[-1] / row[enter], basis[i], i) for i, row in enumerate(table) if row[enter] > _TINY]
         if not ratios:
-            raise BadWorkload("the mix can be held without limit; it asks for nothing that takes room")
+            raise BadWorkload("the mix can be held without limit; it requests nothing that takes memory")
         _, _, leave = min(ratios)
         basis[leave] = enter
         pivot = table[leave][enter]

@@ -1,10 +1,10 @@
-"""What arrives: one pod with the slices it wants, when it comes and how long it stays."""
+"""What arrives: one pod with the slices it requests, when it arrives and how long it lives."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 NEVER: Final = -1
-"""The life of a pod that stays for good."""
+"""The life of a pod that never ends."""
 
 Wants = tuple[str, ...]
 """The profiles of one pod's slices: granted together on one node, or not at all."""
@@ -19,7 +19,7 @@ class Job(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """Jobs read from a file: in order of arrival, with how many lines were passed over because they want no GPU."""
+    """Jobs read from a file: in order of arrival, with how many rows were skipped because they request no GPU."""
 
     jobs: list[Job]
     skipped: int

@@ -48,25 +48,25 @@ def read(path: Path, plan: FleetPlan) -> Trace:
     return trace(jobs)
 
 
-def _job(path: Path, number: int, line: MigbenchJob, plan: FleetPlan) -> Job:
-    if line.arrival_ms < 0:
-        raise BadTrace(path, number, f"arrivalMS {line.arrival_ms} is below 0")
-    if line.profile or line.profiles:
-        if line.durationMS < 1:
-            raise BadTrace(path, number, f"durationMS {line.durationMS} of a job with a profile; it must be above 0")
-        return Job(line.arrival_ms, line.durationMS, _named(path, number, line, plan))
-    if line.computeCoreMS < 1 or line.memoryMB < 1:
+def _job(path: Path, number: int, job: MigbenchJob, plan: FleetPlan) -> Job:
+    if job.arrival_ms < 0:
+        raise BadTrace(path, number, f"arrivalMS {job.arrival_ms} is below 0")
+    if job.profile or job.profiles:
+        if job.durationMS < 1:
+            raise BadTrace(path, number, f"durationMS {job.durationMS} of a job with a profile; it must be above 0")
+        return Job(job.arrival_ms, job.durationMS, _named(path, number, job, plan))
+    if job.computeCoreMS < 1 or job.memoryMB < 1:
         raise BadTrace(path, number, "a job needs a profile and durationMS, or computeCoreMS and memoryMB above 0")
     model = plan.main_model
-    profile = of_amount(model, line.memoryMB, line.minComputePercent)
+    profile = of_amount(model, job.memoryMB, job.minComputePercent)
     if profile is None:
-        asked = f"{line.memoryMB} MB and {line.minComputePercent} percent"
+        asked = f"{job.memoryMB} MB and {job.minComputePercent} percent"
         raise BadTrace(path, number, f"no profile of {model.name} has {asked} of compute")
-    return Job(line.arrival_ms, -(-line.computeCoreMS // percent(model, profile)), (profile.name,))
+    return Job(job.arrival_ms, -(-job.computeCoreMS // percent(model, profile)), (profile.name,))
 
 
-def _named(path: Path, number: int, line: MigbenchJob, plan: FleetPlan) -> Wants:
+def _named(path: Path, number: int, job: MigbenchJob, plan: FleetPlan) -> Wants:
     try:
-        return tuple(plan.profile(name) for name in (line.profiles or [line.profile]))
+        return tuple(plan.profile(name) for name in (job.profiles or [job.profile]))
     except BadInput as error:
         raise BadTrace(path, number, str(error)) from None

@@ -66,26 +66,26 @@ class Outcome:
 def outcome(run: Simulation, seed: int) -> Outcome:
     """Read a run that is over."""
     tally = run.tally
-    kinds = tally.pods.items()
-    arrived = sum(kind.arrived for _, kind in kinds)
-    accepted = sum(kind.accepted for _, kind in kinds)
-    rejected = sum(kind.rejected for _, kind in kinds)
+    counts = tally.pods.items()
+    arrived = sum(pods.arrived for _, pods in counts)
+    accepted = sum(pods.accepted for _, pods in counts)
+    rejected = sum(pods.rejected for _, pods in counts)
     asked: Counter[str] = Counter()
     given: Counter[str] = Counter()
     waited: Counter[str] = Counter()
-    for wants, kind in kinds:
+    for wants, pods in counts:
         for want in wants:
-            asked[want] += kind.arrived
-            given[want] += kind.accepted
-            waited[want] += kind.waited
+            asked[want] += pods.arrived
+            given[want] += pods.accepted
+            waited[want] += pods.waited
     return Outcome(
         seed=seed,
         arrived=arrived,
         accepted=accepted,
         rejected=rejected,
         waiting=arrived - accepted - rejected,
-        slices_asked=sum(tally.size(wants) * kind.arrived for wants, kind in kinds),
-        slices_given=sum(tally.size(wants) * kind.accepted for wants, kind in kinds),
+        slices_asked=sum(tally.size(wants) * pods.arrived for wants, pods in counts),
+        slices_given=sum(tally.size(wants) * pods.accepted for wants, pods in counts),
         room_in_pieces=tally.room_in_pieces,
         impossible=tally.impossible,
         wait_mean_ms=tally.waits.mean,
@@ -114,11 +114,11 @@ class RunHistory:
 
 
 def run_history(run: Simulation) -> RunHistory:
-    """Keep what charts need of a run; the fleet itself can go."""
+    """What charts need of a run, without the fleet."""
     fleet = run.fleet
     pools = (fleet.pool_of[number] for number in run.shown)
     geometries = tuple(pool.states for pool in pools if isinstance(pool, Pool))
-    return RunHistory(tuple(run.samples.kept), tuple(fleet.names[number] for number in run.shown), geometries)
+    return RunHistory(tuple(run.samples.taken), tuple(fleet.names[number] for number in run.shown), geometries)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from instaslice.simulate.summary import columns, headline, notes, profile_rows, 
 
 
 class Facts(msgspec.Struct):
-    """What `-o json` prints. Times are milliseconds; `rules` says how the world behaved."""
+    """What `-o json` prints. Times are milliseconds; `rules` are the latencies and the queue discipline."""
 
     fleet: str
     gpus: int

@@ -1,4 +1,4 @@
-"""A comparison in words and rows: what the table on a terminal and the page both say."""
+"""A comparison as text and rows, for both the table on a terminal and the page."""
 
 from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
@@ -10,18 +10,18 @@ def headline(scenario: Scenario, skipped: int = 0) -> str:
     seeds = f"seed {scenario.seeds[0]}"
     if len(scenario.seeds) > 1:
         seeds = f"seeds {scenario.seeds[0]} to {scenario.seeds[-1]}"
-    passed = f" ({skipped} that want no GPU left out)" if skipped else ""
+    skipped_text = f" ({skipped} that want no GPU left out)" if skipped else ""
     gpus = scenario.plan.gpus
-    return f"{scenario.plan} ({gpus} GPUs): {scenario.workload.title}{passed}, {line(scenario)}, {seeds}"
+    return f"{scenario.plan} ({gpus} GPUs): {scenario.workload.title}{skipped_text}, {queue_text(scenario)}, {seeds}"
 
 
-def line(scenario: Scenario) -> str:
-    """What becomes of pods without room."""
+def queue_text(scenario: Scenario) -> str:
+    """What happens to pods that do not fit."""
     match scenario.rules.queue:
         case QueueDiscipline.NONE:
-            return "pods without room go away"
+            return "pods that do not fit are rejected"
         case QueueDiscipline.FIFO:
-            return "pods wait in line"
+            return "pods wait in strict order"
         case QueueDiscipline.BACKFILL:
             return "pods wait, those that fit may pass"
 
@@ -66,7 +66,7 @@ def _against_first(scenario: Scenario, each: PolicyOutcome) -> str:
 
 
 def waits(scenario: Scenario) -> bool:
-    """Whether pods without room wait: then all are accepted in the end, and how long they waited is what counts."""
+    """Whether pods that do not fit wait: then all are accepted in the end, and what counts is how long they waited."""
     return scenario.rules.queue is not QueueDiscipline.NONE
 
 
@@ -97,21 +97,21 @@ def _cell(scenario: Scenario, runs: list[ProfileOutcome]) -> str:
 
 def notes(scenario: Scenario, found: Comparison) -> list[str]:
     """What a reader of the table should know, a line each."""
-    said = []
+    found_notes = []
     first = found.policies[0].runs[0]
     if first.impossible:
-        said.append(f"{first.impossible} pods fit no node even when empty; they count as not accepted.")
+        found_notes.append(f"{first.impossible} pods fit no node even when empty; they count as not accepted.")
     if any(run.waiting for each in found.policies for run in each.runs):
-        said.append("Some pods still waited at the end; waits are of those that ran.")
+        found_notes.append("Some pods still waited at the end; waits are of those that ran.")
     if found.bounds:
         best = max(found.policies, key=lambda each: each.of_bound or 0.0)
-        said.append(
+        found_notes.append(
             f"{best.policy} gives {100 * (best.of_bound or 0.0):.1f} % of the bound: no policy, even one that knows "
             f"the future and moves freely, could give more than {sum(found.bounds):.0f} slices."
         )
     if len(scenario.seeds) > 1:
-        said.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
-    return said
+        found_notes.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
+    return found_notes
 
 
 def seconds(ms: float) -> str:

@@ -1,4 +1,4 @@
-"""What is counted about pods, for each kind of pod: no record of a single pod is kept."""
+"""Counts of pods by what they request: no record of a single pod is kept."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from instaslice.simulate.jobs import Wants
 
 
 class PodCounts:
-    """Pods that want the same: how many came, ran and were turned away, and how long they waited in all."""
+    """Pods with the same request: how many arrived, ran and were rejected, and how long they waited in all."""
 
     __slots__ = ("accepted", "arrived", "rejected", "waited")
 
@@ -29,7 +29,7 @@ class Tally:
         self.moves = 0
         """Slices moved to make room."""
         self.room_in_pieces = 0
-        """Pods that found no room at first although the fleet had as many free slices."""
+        """Pods that did not fit at first although the fleet had as many free slices."""
         self.impossible = 0
         """Pods that no node could hold even when empty; they count as rejected."""
 
@@ -37,9 +37,9 @@ class Tally:
         self.pods[wants].arrived += 1
 
     def accepted(self, wants: Wants, waited: int) -> None:
-        kind = self.pods[wants]
-        kind.accepted += 1
-        kind.waited += waited
+        pods = self.pods[wants]
+        pods.accepted += 1
+        pods.waited += waited
         self.waits.add(waited)
 
     def rejected(self, wants: Wants) -> None:

@@ -262,7 +262,7 @@ def test_an_empty_fleet_says_so():
 
 def test_a_model_whose_placements_nobody_published_says_so():
     refusal = place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb")
-    assert "not known until its driver was asked" in str(refusal)
+    assert "not known until its driver has been asked" in str(refusal)
     assert place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb", "1g.0gb").short is Short.GPUS
 
 
