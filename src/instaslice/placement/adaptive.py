@@ -9,8 +9,8 @@ from instaslice.geometry import Kinds, Model
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Regime
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Forecast, best_recipe
-from instaslice.placement.tables import ValueTablePolicy
-from instaslice.placement.values import Table, mix_of
+from instaslice.placement.ranked_policies import ValueTablePolicy
+from instaslice.placement.value_tables import Table, mix_of
 
 _REMEMBERED: Final = 4000
 _ENOUGH: Final = 32

@@ -10,12 +10,12 @@ from itertools import combinations, islice
 from typing import Final, NamedTuple
 
 from instaslice.geometry import States
+from instaslice.placement.colocation import on_one_node, slices_needed
 from instaslice.placement.demands import Demand, Grant, Plan, Share
 from instaslice.placement.fleet import Fleet, FleetNode
 from instaslice.placement.grants import grant_at, grant_of
 from instaslice.placement.policy import Policy
 from instaslice.placement.pools import Pool
-from instaslice.placement.together import on_one_node, slices_needed
 
 SETS_TRIED: Final = 500
 """Each takes some tenths of a millisecond, and a large fleet has too many sets of two slices to try them all."""

@@ -6,6 +6,7 @@ Reads the fleet through a policy; nothing is held before `commit`.
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+from instaslice.placement.colocation import NodeFit, on_one_node
 from instaslice.placement.demands import Demand, Grant, Plan, Share, Want
 from instaslice.placement.errors import FleetError
 from instaslice.placement.fleet import Fleet
@@ -14,7 +15,6 @@ from instaslice.placement.moves import Rearrangement
 from instaslice.placement.node_sets import NodeSet
 from instaslice.placement.policy import Policy
 from instaslice.placement.refusals import Refusal
-from instaslice.placement.together import NodeFit, on_one_node
 
 
 class Placer:

@@ -13,7 +13,7 @@ from instaslice.geometry import Kinds, Model, States
 from instaslice.placement.policy import Regime
 from instaslice.placement.ranked import Ranking, by_worth
 from instaslice.placement.rehearsal import Arrival, RehearsalPool, fill, loss, poisson_arrivals, queue
-from instaslice.placement.values import (
+from instaslice.placement.value_tables import (
     MakeTable,
     Table,
     by_size,

@@ -13,7 +13,7 @@ from instaslice.placement.demands import Admits, Prefers
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.policy import Candidate, Policy
 from instaslice.placement.pools import Pool, bits
-from instaslice.placement.values import nvidia_order
+from instaslice.placement.value_tables import nvidia_order
 
 Score = Callable[[int, int], float]
 """How good it is to go from kind s (first) to kind t (second): higher is better."""

@@ -6,7 +6,7 @@ from instaslice.geometry import States, models
 from instaslice.placement import Demand, Fleet, GpuId, Grant, NodeName, Placer, Plan, Regime, policies, rehearsal
 from instaslice.placement.portfolio import rankings
 from instaslice.placement.rehearsal import RehearsalPool
-from instaslice.placement.values import mix_of
+from instaslice.placement.value_tables import mix_of
 
 A100 = models.named("A100-40GB")
 PLACEABLE = tuple(model for model in models.known() if model.provenance != "unknown")

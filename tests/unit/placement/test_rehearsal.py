@@ -10,7 +10,7 @@ from instaslice.geometry import States
 from instaslice.placement import Regime, portfolio, rehearsal
 from instaslice.placement.portfolio import RECIPES, UNINFORMED, Forecast, best_recipe, rankings
 from instaslice.placement.rehearsal import Arrival, RehearsalPool
-from instaslice.placement.values import mix_of
+from instaslice.placement.value_tables import mix_of
 
 KINDS = States.of(A100).kinds
 SIZES = [profile.size for profile in A100.profiles]

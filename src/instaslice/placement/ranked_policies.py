@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from instaslice.geometry import Kinds
 from instaslice.placement.ranked import RankedPolicy, Ranking, by_worth
-from instaslice.placement.values import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
+from instaslice.placement.value_tables import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
 
 
 class Spread(RankedPolicy):
