@@ -19,8 +19,6 @@ from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Pla
 @dataclass(slots=True)
 class PodRequest:
     slices: tuple[Wanted, ...]
-    pod: str
-    """Its name."""
     amounts: Amounts
     other_amounts: Amounts
     """Of them, what is not ours."""
@@ -58,7 +56,7 @@ class PodRequest:
         return self.with_room.among(fitting) if fitting else 0
 
     def demand(self, admits: Admits | None = None, prefers: Prefers | None = None) -> Demand:
-        return Demand(self.profiles, admits, self.pod, prefers)
+        return Demand(self.profiles, admits, prefers)
 
 
 class PodRequests:
@@ -92,7 +90,6 @@ class PodRequests:
         where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
         return PodRequest(
             slices=wants,
-            pod=pod.metadata.name,
             amounts=amounts,
             other_amounts=needs,
             our_amounts=ours,

@@ -56,7 +56,6 @@ class States:
             for p in range(len(self.profiles))
         ]
         self.kinds: Final = Kinds(self.slices, self.profiles, self.placements, self.used, self.after, self.choices)
-        self._index = {profile.name: p for p, profile in enumerate(self.profiles)}
         self._where = {(k.profile, k.start): i for i, k in enumerate(self.placements)}
 
     @staticmethod
@@ -69,7 +68,7 @@ class States:
 
     def profile(self, name: str) -> int | None:
         """The index of a profile, None where this geometry has none of that name."""
-        return self._index.get(name)
+        return self.kinds.profile(name)
 
     def placement(self, profile: str, start: int) -> int | None:
         """The index of a placement, None where the profile may not start there."""

@@ -19,18 +19,17 @@ gpu_reservation    which GPUs to reserve for a pod that has waited too long
 """
 
 from instaslice.placement.colocation import could_hold
-from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Prefers, Share, Want
+from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Prefers, Share
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.node_sets import Changes, NodeIndex, NodeSet
 from instaslice.placement.placer import Placer
-from instaslice.placement.policy import Candidate, Policy, Regime
+from instaslice.placement.policy import Policy, Regime
 from instaslice.placement.refusals import Refusal, Short
 from instaslice.placement.waiting_queue import RequestKey, WaitingQueue
 
 __all__ = [
     "Admits",
-    "Candidate",
     "Changes",
     "Demand",
     "Fleet",
@@ -53,6 +52,5 @@ __all__ = [
     "Short",
     "UnknownGpu",
     "WaitingQueue",
-    "Want",
     "could_hold",
 ]

@@ -12,7 +12,7 @@ from typing import Final
 from instaslice.geometry import Model
 from instaslice.placement.demands import Demand, GpuId, Grant, NodeName, Share, Want
 from instaslice.placement.fleet import Fleet, FleetNode
-from instaslice.placement.grants import grant_of, share_grant
+from instaslice.placement.grants import grant_at, share_grant
 from instaslice.placement.packing import GpuKind, gpu_kinds, pack
 from instaslice.placement.policy import Policy
 
@@ -132,7 +132,7 @@ def _greedy(node: Fleet, policy: Policy, wants: Sequence[Want]) -> list[Grant] |
             grant = share_grant(node, want, None)
         else:
             candidate = policy.first(node, want)
-            grant = None if candidate is None else grant_of(node, candidate)
+            grant = None if candidate is None else grant_at(node, *candidate)
         if grant is None:
             return None
         node.take(grant)

@@ -39,7 +39,6 @@ class Demand(NamedTuple):
 
     wants: tuple[Want, ...]
     admits: Admits | None = None
-    pod: str = ""
     prefers: Prefers | None = None
 
 

@@ -2,13 +2,7 @@
 
 from instaslice.placement.demands import Admits, Grant, Share
 from instaslice.placement.fleet import Fleet
-from instaslice.placement.policy import Candidate
 from instaslice.placement.pools import Pool
-
-
-def grant_of(fleet: Fleet, candidate: Candidate) -> Grant:
-    """A candidate with its names."""
-    return grant_at(fleet, candidate.gpu, candidate.placement)
 
 
 def grant_at(fleet: Fleet, gpu: int, placement: int) -> Grant:

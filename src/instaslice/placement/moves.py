@@ -13,7 +13,7 @@ from instaslice.geometry import States
 from instaslice.placement.colocation import on_one_node, slices_needed
 from instaslice.placement.demands import Demand, Grant, Plan, Share
 from instaslice.placement.fleet import Fleet, FleetNode
-from instaslice.placement.grants import grant_at, grant_of
+from instaslice.placement.grants import grant_at
 from instaslice.placement.policy import Policy
 from instaslice.placement.pools import Pool
 
@@ -177,7 +177,7 @@ def _relocate(fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Gran
             to = policy.first(fleet, str(grant.want))
             if to is None:
                 return None
-            new = grant_of(fleet, to)
+            new = grant_at(fleet, *to)
             fleet.take(new)
             taken.append(new)
             moves.append(Move(grant, new))

@@ -10,7 +10,7 @@ from instaslice.placement.colocation import NodeFit, on_one_node
 from instaslice.placement.demands import Demand, Grant, Plan, Share, Want
 from instaslice.placement.errors import FleetError
 from instaslice.placement.fleet import Fleet
-from instaslice.placement.grants import grant_of, share_grant
+from instaslice.placement.grants import grant_at, share_grant
 from instaslice.placement.moves import Rearrangement
 from instaslice.placement.node_sets import NodeSet
 from instaslice.placement.policy import Policy
@@ -86,4 +86,4 @@ class Placer:
         if isinstance(want, Share):
             return share_grant(self.fleet, want, demand.admits)
         candidate = self.policy.first(self.fleet, want, demand.admits, demand.prefers)
-        return None if candidate is None else grant_of(self.fleet, candidate)
+        return None if candidate is None else grant_at(self.fleet, *candidate)

@@ -1,13 +1,11 @@
 """The history of a run at evenly spaced times, never more than so many: what the charts and the map are drawn from."""
 
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 MOST_SAMPLES: Final = 240
 MOST_SHOWN: Final = 128
 """GPUs on the map; of a larger fleet every n-th is shown."""
-
-T = TypeVar("T")
 
 
 class Sample(NamedTuple):
@@ -24,14 +22,14 @@ class Sample(NamedTuple):
     states: tuple[int, ...]
 
 
-class Samples(Generic[T]):
+class Samples:
     """At most `most` samples: when full, every second one is dropped and the step doubles."""
 
-    def __init__(self, take: Callable[[int], T], most: int = MOST_SAMPLES) -> None:
+    def __init__(self, take: Callable[[int], Sample], most: int = MOST_SAMPLES) -> None:
         self._take = take
         self._most = most
         self.step = 1000
-        self.taken: list[T] = []
+        self.taken: list[Sample] = []
         self.due = 0
         """The next time at which a sample is to be taken."""
 
