@@ -21,6 +21,8 @@ SETS_TRIED: Final = 500
 """Each takes some tenths of a millisecond, and a large fleet has too many sets of two slices to try them all."""
 
 Movable = Callable[[Grant], bool]
+Ways = Callable[[], Iterator[tuple[Grant, ...]]]
+"""How a demand can be held, best first."""
 
 
 class Move(NamedTuple):
@@ -55,11 +57,17 @@ def find(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: i
     """
     if any(isinstance(want, Share) for want in demand.wants):
         return None
-    search = _for_one if len(demand.wants) == 1 else _for_several
-    return search(fleet, policy, demand, movable, most)
+    attempts = _for_one if len(demand.wants) == 1 else _for_several
+    for old, ways in attempts(fleet, policy, demand, movable, most):
+        found = _try(fleet, policy, old, ways)
+        if found is not None:
+            return found
+    return None
 
 
-def _for_one(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int) -> Rearrangement | None:
+def _for_one(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int
+) -> Iterator[tuple[list[Grant], Ways]]:
     profile = str(demand.wants[0])
 
     def ways(gpu: int) -> Iterator[tuple[Grant, ...]]:
@@ -74,26 +82,21 @@ def _for_one(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, mos
     for gpus, opening in _openings(fleet, profile, most):
         for gpu in gpus:
             old = [grant_at(fleet, gpu, k) for k in opening.placements]
-            if not _admitted(demand, fleet.node_of[gpu]) or not all(map(movable, old)):
-                continue
-            found = _try(fleet, policy, old, partial(ways, gpu))
-            if found is not None:
-                return found
-            break  # GPUs of the same state are alike: what did not work for this one will not for the next
-    return None
+            if _admitted(demand, fleet.node_of[gpu]) and all(map(movable, old)):
+                yield old, partial(ways, gpu)
+                break  # GPUs in the same state are equal: what fails on this one fails on the next
 
 
-def _for_several(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int) -> Rearrangement | None:
+def _for_several(
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int
+) -> Iterator[tuple[list[Grant], Ways]]:
     def ways(node: FleetNode) -> Iterator[tuple[Grant, ...]]:
         grants = on_one_node(fleet.copy_of(node), policy, Demand(demand.wants))
         if grants is not None:
             yield grants
 
     for node, old in islice(_sets(fleet, demand, movable, most), SETS_TRIED):
-        found = _try(fleet, policy, old, partial(ways, node))
-        if found is not None:
-            return found
-    return None
+        yield old, partial(ways, node)
 
 
 def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[FleetNode, list[Grant]]]:
@@ -147,9 +150,7 @@ def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Ope
     return tuple(found)
 
 
-def _try(
-    fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]]
-) -> Rearrangement | None:
+def _try(fleet: Fleet, policy: Policy, old: list[Grant], ways: Ways) -> Rearrangement | None:
     """Free the old slots and take the demand in one of its `ways`, so that the old slices fit elsewhere; then restore
     everything."""
     for grant in old:

@@ -79,7 +79,6 @@ class Simulation:
         self._queues: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by request, each with its number
         self._number = 0
         self._accepted = 0
-        self._waiting = 0
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Simulate until the last pod has arrived and, where pods wait, until all have run."""
@@ -97,7 +96,7 @@ class Simulation:
     @property
     def waiting(self) -> int:
         """Pods that wait now."""
-        return self._waiting
+        return sum(map(len, self._queues.values()))
 
     def _until(self, time: int) -> None:
         """All that happens up to a time, ends at that very time included."""
@@ -138,7 +137,6 @@ class Simulation:
         possible = self.plan.can_ever_hold(wants)
         if possible and self.rules.queue is not QueueDiscipline.NONE:
             self._queues.setdefault(wants, deque()).append((number, job))
-            self._waiting += 1
         elif counted:
             self.tally.rejected(wants)
             self.tally.impossible += not possible
@@ -155,7 +153,6 @@ class Simulation:
                     return
                 continue
             queue.popleft()
-            self._waiting -= 1
             if queue:
                 heads.append((queue[0][0], wants))
                 heads.sort()
@@ -240,7 +237,7 @@ class Simulation:
             used=round(levels.used),
             fragmentation=levels.fragmentation,
             running=len(self._running),
-            waiting=self._waiting,
+            waiting=self.waiting,
             arrived=self._number,
             accepted=self._accepted,
             states=tuple(self.fleet.state_of[number] for number in self.shown),

@@ -177,7 +177,6 @@ class ServedByTheControllersQueue(Simulation):
             number, each = waiting[uid]
             placed = self._try(self._demand(each.wants), number, each)
             if placed:
-                self._waiting -= 1
                 self._queues[each.wants].remove((number, each))
                 if not self._queues[each.wants]:
                     del self._queues[each.wants]
