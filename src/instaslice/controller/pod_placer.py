@@ -83,10 +83,10 @@ class PodPlacer:
         node = ledger.fleet.nodes.get(reservation.node)
         if node is None:
             return False
-        emptied = ledger.fleet.alone(node)
+        emptied = ledger.fleet.copy_of(node)
         with suppress(FleetError):  # a closed GPU helps nobody
             for tracked in reservation.allocations:
-                emptied.give_back(tracked.grant)
+                emptied.release(tracked.grant)
         placer = Placer(emptied, ledger.placer.policy)
         capacities.discharge(reservation.uid)
         try:

@@ -18,7 +18,6 @@ from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Pla
 
 @dataclass(slots=True)
 class PodRequest:
-    name: str
     slices: tuple[Wanted, ...]
     amounts: Amounts
     """What kube-scheduler counts for it."""
@@ -59,7 +58,7 @@ class PodRequest:
         return self.with_room.among(fitting) if fitting else 0
 
     def demand(self, admits: Admits | None = None, prefers: Prefers | None = None) -> Demand:
-        return Demand(self.profiles, admits, self.name, prefers)
+        return Demand(self.profiles, admits, prefers)
 
 
 class PodRequests:
@@ -89,7 +88,6 @@ class PodRequests:
         near = affinity.required if affinity else None
         where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
         return PodRequest(
-            name=pod.metadata.name,
             slices=wants,
             amounts=amounts,
             other_amounts=needs,
@@ -98,7 +96,7 @@ class PodRequests:
             admitted=self._admitting(where, pod),
             fits_beside=self._fitting(needs),
             fits=self._fitting(amounts),
-            with_room=self._placer.with_room(profiles),
+            with_room=self._placer.fitting_nodes(profiles),
             invalid=bad,
         )
 
