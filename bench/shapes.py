@@ -23,8 +23,8 @@ from creator import pod
 from instaslice.api.names import GATE, NAMESPACE
 from instaslice.cli.controller import LEASE
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.doctor.world import World, look
 from instaslice.controller.orders import Limits, NullOrders
+from instaslice.doctor.world import World, look
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import LEASES, NAMESPACES, PODS, Namespace

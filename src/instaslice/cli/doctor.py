@@ -10,7 +10,7 @@ import click
 import msgspec
 
 from instaslice.cli.numbers import Finite
-from instaslice.controller.doctor import Finding, settled
+from instaslice.doctor import Finding, settled
 from instaslice.kube.client import Client
 
 EXAMPLES = """\b

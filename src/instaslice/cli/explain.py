@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from instaslice.controller.doctor import World, look
 from instaslice.controller.explain import Explanation, Stage, explain
+from instaslice.doctor import World, look
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock

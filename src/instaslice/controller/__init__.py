@@ -13,7 +13,7 @@
     scheduling  what else the scheduler looks at: volumes, other pods, spread, host ports
     taints      the taint of managed nodes
     autoscaling placeholders that show node autoscalers what pods wait for; shapes of nodes they could add
-    doctor      what must hold, checked on a live cluster and in tests; explain says why a pod waits
+    explain     why a pod waits, or where its slices are
 
 The stock scheduler has the last word about where a pod runs, and it speaks only after we have cut the slices and pinned
 the pod to their node. So requests, admission, rooms and scheduling repeat rules of kube-scheduler exactly, from its

@@ -16,13 +16,13 @@ from instaslice.api.instaslice import Allocation
 from instaslice.controller import admission
 from instaslice.controller.asks import Ask
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.doctor.asked import asked, asks
-from instaslice.controller.doctor.readable import of_pod
-from instaslice.controller.doctor.world import World, named
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.quarantine import Kind
 from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.controller.words import FULL, words
+from instaslice.doctor.asked import asked, asks
+from instaslice.doctor.readable import of_pod
+from instaslice.doctor.world import World, named
 from instaslice.kube.core import Pod
 from instaslice.placement import NodeName, Policy, Refusal
 

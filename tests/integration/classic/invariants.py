@@ -9,7 +9,7 @@ import contextlib
 
 import pytest
 
-from instaslice.controller.doctor import Overseer, settled
+from instaslice.doctor import Overseer, settled
 
 SETTLES_WITHIN = 60.0
 """Seconds; deleted pods take up to 30 to go."""

@@ -18,7 +18,7 @@ from invariants import overseen
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.controller.doctor import settled
+from instaslice.doctor import settled
 from instaslice.drivers.memory import Memory
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock

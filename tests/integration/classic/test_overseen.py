@@ -4,7 +4,7 @@ import asyncio
 
 from manifests import pod
 
-from instaslice.controller.doctor import Overseer
+from instaslice.doctor import Overseer
 from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
 

@@ -22,7 +22,7 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.controller.doctor import Invariant, Overseer, check, settled
+from instaslice.doctor import Invariant, Overseer, check, settled
 from instaslice.geometry import models
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import PODS

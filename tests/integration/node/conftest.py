@@ -7,7 +7,7 @@ from pathlib import Path
 import leftovers
 import pytest
 
-from instaslice.controller.doctor import Overseer, settled
+from instaslice.doctor import Overseer, settled
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec

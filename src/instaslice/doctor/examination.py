@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from instaslice.api.instaslice import AllocationState
-from instaslice.controller.doctor import machines, pods, slots
-from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.readable import readable
-from instaslice.controller.doctor.world import Held, World, look
+from instaslice.doctor import machines, pods, slots
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.readable import readable
+from instaslice.doctor.world import Held, World, look
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 

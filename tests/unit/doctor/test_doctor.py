@@ -9,7 +9,7 @@ from small_worlds import A100, CAPACITY, NOW, allocation, instaslice, made, node
 
 from instaslice.api.instaslice import AllocationState, Health, PreparedSlice, SliceState
 from instaslice.api.names import GATE
-from instaslice.controller.doctor import Doctor, Invariant, examination, examine, settled
+from instaslice.doctor import Doctor, Invariant, examination, examine, settled
 from instaslice.geometry import States
 from instaslice.kube.core import NodeSelectorTerm
 

@@ -5,9 +5,9 @@ from itertools import combinations
 
 from instaslice.api.instaslice import AllocationState, Instaslice, PreparedSlice, SliceState
 from instaslice.api.summary import holds_slot
-from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.readable import geometries
-from instaslice.controller.doctor.world import Held, World, held_on
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.readable import geometries
+from instaslice.doctor.world import Held, World, held_on
 from instaslice.geometry import Placement, States
 
 RUNNING = (AllocationState.CREATED, AllocationState.UNGATED)

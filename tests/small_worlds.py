@@ -19,7 +19,7 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.controller.doctor import World
+from instaslice.doctor import World
 from instaslice.geometry import ProfileName, models
 from instaslice.kube.meta import ObjectMeta
 

@@ -6,11 +6,11 @@ from functools import lru_cache
 
 from instaslice.api import names
 from instaslice.api.instaslice import Health, Instaslice
-from instaslice.controller.doctor.asked import asks
-from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.readable import geometries, of_node, of_pod
-from instaslice.controller.doctor.world import World
 from instaslice.controller.requests import amounts, effective
+from instaslice.doctor.asked import asks
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.readable import geometries, of_node, of_pod
+from instaslice.doctor.world import World
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node
 from instaslice.kube.quantities import whole

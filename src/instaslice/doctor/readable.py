@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Instaslice
-from instaslice.controller.doctor.asked import asked
-from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.world import World, named
 from instaslice.controller.requests import amounts, effective
+from instaslice.doctor.asked import asked
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.world import World, named
 from instaslice.errors import InstasliceError
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node, Pod

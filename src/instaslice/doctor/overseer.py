@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
-from instaslice.controller.doctor.findings import Finding
-from instaslice.controller.doctor.replay import Event, Holds, Replay
-from instaslice.controller.doctor.world import World, look
+from instaslice.doctor.findings import Finding
+from instaslice.doctor.replay import Event, Holds, Replay
+from instaslice.doctor.world import World, look
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.core import PODS, Pod

@@ -15,11 +15,11 @@ Nothing here trusts the controller: it reads what pods, nodes and Instaslice obj
 trust them: what cannot be read is a finding of its own, and costs nothing else.
 """
 
-from instaslice.controller.doctor.examination import Doctor, check, examine, settled
-from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.overseer import Overseer
-from instaslice.controller.doctor.replay import Event, Replay
-from instaslice.controller.doctor.world import Held, World, look
+from instaslice.doctor.examination import Doctor, check, examine, settled
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.overseer import Overseer
+from instaslice.doctor.replay import Event, Replay
+from instaslice.doctor.world import Held, World, look
 
 __all__ = [
     "Doctor",

@@ -7,11 +7,11 @@ from datetime import timedelta
 from instaslice.api import names
 from instaslice.api.instaslice import SliceState
 from instaslice.api.summary import holds_slot
-from instaslice.controller.doctor.asked import asked, asks
-from instaslice.controller.doctor.findings import Finding, Invariant
-from instaslice.controller.doctor.readable import of_pod
-from instaslice.controller.doctor.world import Held, World, named
 from instaslice.controller.wants import gated, held_by_others
+from instaslice.doctor.asked import asked, asks
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.readable import of_pod
+from instaslice.doctor.world import Held, World, named
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 

@@ -6,7 +6,7 @@ from small_worlds import allocation, instaslice, made, pod, uuid, world
 
 from instaslice.api.instaslice import AllocationState, SliceState
 from instaslice.api.names import GATE
-from instaslice.controller.doctor import Event, Invariant, Replay
+from instaslice.doctor import Event, Invariant, Replay
 
 A, B = allocation("a", "2g.10gb", 0), allocation("b", "1g.5gb", 1)
 
