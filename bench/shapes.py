@@ -21,10 +21,10 @@ from bursts import PATIENCE, cluster_of
 from creator import pod
 
 from instaslice.api.names import GATE, NAMESPACE
+from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.controller import LEASE
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.doctor.world import World, look
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import LEASES, NAMESPACES, PODS, Namespace
@@ -55,7 +55,7 @@ async def measure(cluster: Cluster, count: int) -> str:
         print(f"{count} odd pods made in {time.monotonic() - began:.0f} s", flush=True)
         waits += [await ordinary(client, len(waits) + number) for number in range(AFTER)]
         lost = await transitions(client) - before
-        world = await look(client, SystemClock())
+        world = await ClusterSnapshot.read(client, SystemClock())
     print(f"{len(waits)} ordinary pods: the middle one {median(waits):.2f} s, the slowest {max(waits):.2f} s")
     return f"pass_ms_{count}={1000 * pass_seconds(world):.0f} ordinary_pod_s={max(waits):.2f} lease_lost={lost}"
 
@@ -93,7 +93,7 @@ async def transitions(client: Client) -> int:
     return (await client.get(LEASES, Key(NAMESPACE, LEASE))).spec.lease_transitions
 
 
-def pass_seconds(world: World) -> float:
+def pass_seconds(world: ClusterSnapshot) -> float:
     """A whole pass over all that waits, when room may have come."""
     dispatcher = Dispatcher(NullOrders(), policies.named(policies.DEFAULT), lambda: 0.0, random.Random(1), Limits())
     for node in world.nodes:

@@ -22,7 +22,6 @@ from instaslice.controller.autoscaling import Hints
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
 from instaslice.controller.quarantine import Kind
-from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints
@@ -38,6 +37,7 @@ from instaslice.kube.errors import NotFound, Refused, Unreadable
 from instaslice.kube.meta import Object, ObjectMeta, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
+from instaslice.kube.storage import STORAGE_KINDS
 from instaslice.kube.watch import Reflector
 from instaslice.placement import NodeName, Policy
 
@@ -95,7 +95,7 @@ class Controller:
         self.nodes: Cache[Node] = Cache()
         self.instaslices: Cache[Instaslice] = Cache()
         self.namespaces: Cache[Namespace] = Cache()
-        self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in KINDS}
+        self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in STORAGE_KINDS}
         self.dispatcher = Dispatcher(self, policy, clock.monotonic, rng, settings.limits)
         self._specs = Specs(client, self.dispatcher.ledger, MANAGER, clock)
         self._writes: Queue[NodeName] = Queue(clock=clock)

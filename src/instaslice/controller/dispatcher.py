@@ -28,9 +28,9 @@ from instaslice.controller.requests import Amounts, effective
 from instaslice.controller.rooms import Rooms
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.controller.scheduling.refused_nodes import owner
-from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
+from instaslice.kube.storage import StorageObject
 from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
 from instaslice.placement.pools import bits
 
@@ -221,7 +221,7 @@ class Dispatcher:
             self._asks.pop(uid, None)
             self._forget_shut(uid)
 
-    def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
+    def storage_changed(self, old: StorageObject | None, new: StorageObject | None) -> None:
         """Claims and volumes, and what says where they can be used."""
         try:
             helps = self.filters.storage_changed(old, new)

@@ -1,37 +1,37 @@
 """The invariants of a cluster, checked from outside: by `instaslice doctor`, and in every integration test.
 
-world        what the API server holds at one moment, and what follows from it
-findings     what can be wrong, in words
-asked        what slices a pod asks for, counted anew
-readable     the rule that every object can be made sense of
-slots        rules about GPUs: who holds which place
-pods         rules about pods: what they asked for is what they hold
-machines     rules about nodes: CPU, memory, capacity, what is gone
-examination  all rules over one world; looking again until a cluster is settled
-replay       rules over a history, write by write: no moment at which two pods hold one place
-overseer     that history, from watches of a live cluster
+cluster_state  what the API server holds at one moment, and what follows from it
+findings       what can be wrong, each with a name and a message
+requested      the slices, CPU and memory that a pod requests, and its gates
+readable       the rule that every object can be understood
+gpu_rules      rules about GPUs: which allocation holds which placement
+pod_rules      rules about pods: each holds the slices that it requests
+node_rules     rules about nodes: CPU, memory, capacity, hardware that is gone
+examination    all rules over one state, repeated until a cluster has settled
+history        rules over a history, write by write: no two pods hold one placement, not even for a moment
+monitor        that history, from watches of a live cluster
 
-Nothing here trusts the controller: it reads what pods, nodes and Instaslice objects say and compares them. Nor does it
-trust them: what cannot be read is a finding of its own, and costs nothing else.
+The doctor reads pods, nodes and Instaslice objects and compares them. It imports nothing that it judges, and repeats
+on purpose what controller and agent read from the same objects. An object that cannot be understood is a finding of its
+own and does not affect the others.
 """
 
-from instaslice.doctor.examination import Doctor, check, examine, settled
+from instaslice.doctor.cluster_state import ClusterState, HeldAllocation
+from instaslice.doctor.examination import Doctor, check, examine, wait_until_settled
 from instaslice.doctor.findings import Finding, Invariant
-from instaslice.doctor.overseer import Overseer
-from instaslice.doctor.replay import Event, Replay
-from instaslice.doctor.world import Held, World, look
+from instaslice.doctor.history import HistoryCheck, ObjectWrite
+from instaslice.doctor.monitor import ClusterMonitor
 
 __all__ = [
+    "ClusterMonitor",
+    "ClusterState",
     "Doctor",
-    "Event",
     "Finding",
-    "Held",
+    "HeldAllocation",
+    "HistoryCheck",
     "Invariant",
-    "Overseer",
-    "Replay",
-    "World",
+    "ObjectWrite",
     "check",
     "examine",
-    "look",
-    "settled",
+    "wait_until_settled",
 ]

@@ -1,125 +1,122 @@
-"""All rules over one world, and looking again until a cluster is settled.
+"""All rules over one state, repeated until a cluster has settled.
 
-`examine` is pure. A Doctor remembers what it saw before, because how long something has been under way stands in no
-object.
+`examine` is pure. A Doctor remembers earlier states, because no object says how long a transition has taken.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timedelta
 
 from instaslice.api.instaslice import AllocationState
-from instaslice.doctor import machines, pods, slots
+from instaslice.doctor import gpu_rules, node_rules, pod_rules
+from instaslice.doctor.cluster_state import ClusterState, HeldAllocation
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.readable import readable
-from instaslice.doctor.world import Held, World, look
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 
 PATIENCE = 60.0
-"""Seconds that a slice may take to be made or destroyed without anybody saying why."""
-BETWEEN_LOOKS = 0.5
+"""Seconds that creating or destroying a slice may take without a reason given."""
+INTERVAL = 0.5
 
-Rule = Callable[[World], Iterator[Finding]]
+Rule = Callable[[ClusterState], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
     readable,
-    slots.no_overlap,
-    slots.legal_layout,
-    slots.slice_exists,
-    slots.slice_owned,
-    pods.pod_exists,
-    pods.uuid_matches,
-    pods.uuid_once,
-    pods.pod_has_slices,
-    pods.pod_remembered,
-    pods.right_node,
-    machines.node_suffices,
-    machines.capacity_true,
-    machines.hardware_there,
+    gpu_rules.no_overlap,
+    gpu_rules.legal_layout,
+    gpu_rules.slice_exists,
+    gpu_rules.slice_owned,
+    pod_rules.pod_exists,
+    pod_rules.uuid_matches,
+    pod_rules.uuid_once,
+    pod_rules.pod_has_slices,
+    pod_rules.pod_remembered,
+    pod_rules.right_node,
+    node_rules.node_suffices,
+    node_rules.capacity_true,
+    node_rules.hardware_there,
 )
 
-Motion = tuple[str, str, AllocationState]
-"""Node, allocation id, state: something that is under way."""
+Transition = tuple[str, str, AllocationState]
+"""Node, allocation id, `creating` or `deleting`."""
 
 
-def examine(world: World, since: Mapping[Motion, datetime] | None = None, patience: float = PATIENCE) -> list[Finding]:
-    """Everything that is wrong in a world, sorted. `since` says how long motions have been seen to last."""
-    found = [finding for rule in RULES for finding in rule(world)]
-    found += _moves_on(world, since or {}, timedelta(seconds=patience))
+def examine(
+    cluster: ClusterState, since: Mapping[Transition, datetime] | None = None, patience: float = PATIENCE
+) -> list[Finding]:
+    """Everything that is wrong, sorted. `since` says when each transition was first seen."""
+    found = [finding for rule in RULES for finding in rule(cluster)]
+    found += _stuck(cluster, since or {}, timedelta(seconds=patience))
     return sorted(set(found))
 
 
-def under_way(world: World) -> dict[Motion, Held]:
-    """What is being made or destroyed, and nobody has said why it takes long."""
-    found: dict[Motion, Held] = {}
-    for held in world.held:
+def transitions(cluster: ClusterState) -> dict[Transition, HeldAllocation]:
+    """Slices that are being created or destroyed, unless a reason says why it takes long."""
+    found: dict[Transition, HeldAllocation] = {}
+    for held in cluster.allocations:
         a = held.allocation
-        explained = a.state is AllocationState.DELETING and held.made is not None and held.made.reason
+        explained = a.state is AllocationState.DELETING and held.prepared is not None and held.prepared.reason
         if a.state in (AllocationState.CREATING, AllocationState.DELETING) and not explained:
             found[held.node, a.id, a.state] = held
     return found
 
 
-def _moves_on(world: World, since: Mapping[Motion, datetime], patience: timedelta) -> Iterator[Finding]:
-    for motion, held in under_way(world).items():
-        began = since.get(motion)
-        if began is None or world.now - began < patience:
-            continue
-        lasted = (world.now - began).total_seconds()
-        words = f"{held} has been {held.allocation.state} for more than {lasted:.0f} s and nobody says why"
-        yield Finding(
-            invariant=Invariant.MOVES_ON,
-            object=f"instaslice {held.node}",
-            words=f"{words}; does its agent run?",
-        )
+def _stuck(cluster: ClusterState, since: Mapping[Transition, datetime], patience: timedelta) -> Iterator[Finding]:
+    for transition, held in transitions(cluster).items():
+        lasted = cluster.now - since.get(transition, cluster.now)
+        if transition in since and lasted >= patience:
+            state, seconds = held.allocation.state, lasted.total_seconds()
+            message = f"{held} has been {state} for more than {seconds:.0f} s without a reason; does its agent run?"
+            yield Finding(Invariant.MOVES_ON, f"instaslice {held.node}", message)
 
 
 class Doctor:
-    """Looks at one cluster again and again."""
+    """Examines one cluster repeatedly."""
 
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
-        self._since: dict[Motion, datetime] = {}
+        self._since: dict[Transition, datetime] = {}
 
     @property
     def moving(self) -> int:
-        """How many slices were being made or destroyed at the last look."""
+        """How many slices were being created or destroyed at the last examination."""
         return len(self._since)
 
-    def examine(self, world: World) -> list[Finding]:
-        self._since = {motion: self._since.get(motion, world.now) for motion in under_way(world)}
-        return examine(world, self._since, self._patience)
+    def examine(self, cluster: ClusterState) -> list[Finding]:
+        self._since = {each: self._since.get(each, cluster.now) for each in transitions(cluster)}
+        return examine(cluster, self._since, self._patience)
 
 
 async def check(client: Client, clock: Clock | None = None) -> list[Finding]:
-    """What is wrong at this moment, passing states included."""
-    return examine(await look(client, clock or SystemClock()))
+    """What is wrong at this moment, transient findings included."""
+    return examine(await ClusterState.read(client, clock or SystemClock()))
 
 
-async def settled(
+async def wait_until_settled(
     client: Client,
     timeout: float,
     *,
     clock: Clock | None = None,
-    between: float = BETWEEN_LOOKS,
-    told: Callable[[list[Finding], int], None] = lambda _found, _moving: None,
+    interval: float = INTERVAL,
+    on_progress: Callable[[list[Finding], int], None] = lambda _found, _moving: None,
 ) -> list[Finding]:
-    """Look again until nothing is wrong and nothing is under way; what is still wrong when the time is over.
+    """Examine repeatedly until nothing is wrong and no slice is in transition; returns what is wrong at the timeout.
 
-    Then a finding that may pass counts if it stood in the last two looks: where pods come and go all the time,
-    something is always passing. `told` hears of each look: what was found and how many slices are in motion.
+    A transient finding then counts only if the last two examinations have it: where pods are created and deleted all
+    the time, there is always some transient finding. `on_progress` gets the findings and the number of slices in
+    transition.
     """
     clock = clock or SystemClock()
-    # What has not moved since the first look is stuck when the last one comes; one look tells nothing of that.
+    # What has not changed between the first examination and the last is stuck. A single one cannot tell.
     doctor = Doctor(patience=min(PATIENCE, timeout * 0.8) if timeout else PATIENCE)
-    over = clock.monotonic() + timeout
+    deadline = clock.monotonic() + timeout
     before: list[Finding] = []
     while True:
-        found = doctor.examine(await look(client, clock))
-        told(found, doctor.moving)
+        found = doctor.examine(await ClusterState.read(client, clock))
+        on_progress(found, doctor.moving)
         if not found and not doctor.moving:
             return []
-        if clock.monotonic() >= over:
-            return [each for each in found if not each.passing or each in before or not timeout]
+        if clock.monotonic() >= deadline:
+            return [each for each in found if not each.transient or each in before or not timeout]
         before = found
-        await clock.sleep(between)
+        await clock.sleep(interval)

@@ -1,46 +1,42 @@
-"""The rule that every object can be made sense of. What cannot is named here, once, and the other rules leave it out.
-
-One bad object costs that object: all others are still judged.
-"""
+"""The rule that every object can be understood. One that cannot is a finding here, and the other rules leave it out."""
 
 from collections.abc import Iterator
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Instaslice
-from instaslice.controller.requests import amounts, effective
-from instaslice.doctor.asked import asked
+from instaslice.doctor.cluster_state import ClusterState, object_name
 from instaslice.doctor.findings import Finding, Invariant
-from instaslice.doctor.world import World, named
+from instaslice.doctor.requested import amounts, requested_amounts, requested_slices
 from instaslice.errors import InstasliceError
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node, Pod
 
 
-def readable(world: World) -> Iterator[Finding]:
-    for unread in world.unread:
-        yield _finding(unread.object, f"does not look like one: {unread.why}")
-    for pod in world.pods:
-        if not pod.ended and (why := of_pod(pod)):
-            yield _finding(named(pod), f"{why}; delete the pod")
-    for node in world.nodes:
-        if why := of_node(node):
-            yield _finding(f"node {node.metadata.name}", why)
-    for thing in world.instaslices:
-        for why in _of_instaslice(thing):
-            yield _finding(f"instaslice {thing.metadata.name}", f"{why}; restart the agent")
+def readable(cluster: ClusterState) -> Iterator[Finding]:
+    for unread in cluster.unread:
+        yield Finding(Invariant.READABLE, unread.object, f"does not decode: {unread.why}")
+    for pod in cluster.pods:
+        if not pod.ended and (why := pod_error(pod)):
+            yield Finding(Invariant.READABLE, object_name(pod), f"{why}; delete the pod")
+    for node in cluster.nodes:
+        if why := node_error(node):
+            yield Finding(Invariant.READABLE, object_name(node), why)
+    for instaslice in cluster.instaslices:
+        for why in _instaslice_errors(instaslice):
+            yield Finding(Invariant.READABLE, object_name(instaslice), f"{why}; restart the agent")
 
 
-def of_pod(pod: Pod) -> str | None:
-    """What a pod asks for that cannot be understood."""
+def pod_error(pod: Pod) -> str | None:
+    """Why it cannot be understood what the pod requests; None where it can."""
     try:
-        asked(pod)
-        effective(pod)
+        requested_slices(pod)
+        requested_amounts(pod)
     except InstasliceError as error:
         return str(error)
     return None
 
 
-def of_node(node: Node) -> str | None:
+def node_error(node: Node) -> str | None:
     try:
         amounts(node.status.allocatable)
         amounts(node.status.capacity)
@@ -49,16 +45,12 @@ def of_node(node: Node) -> str | None:
     return None
 
 
-def geometries(thing: Instaslice) -> dict[str, States]:
-    """Model → its states, of those models that can be understood."""
-    found: dict[str, States] = {}
-    for model in thing.status.models:
-        if of_model(model) is None:
-            found[model.name] = States.of(model.model())
-    return found
+def geometries(instaslice: Instaslice) -> dict[str, States]:
+    """Model → its states, without models that cannot be understood."""
+    return {model.name: States.of(model.model()) for model in instaslice.status.models if _model_error(model) is None}
 
 
-def of_model(model: ModelGeometry) -> str | None:
+def _model_error(model: ModelGeometry) -> str | None:
     try:
         for profile in model.profiles:
             ProfileName.parse(profile.name)
@@ -68,15 +60,11 @@ def of_model(model: ModelGeometry) -> str | None:
     return None
 
 
-def _of_instaslice(thing: Instaslice) -> Iterator[str]:
-    listed = {model.name for model in thing.status.models}
-    for model in thing.status.models:
-        if why := of_model(model):
+def _instaslice_errors(instaslice: Instaslice) -> Iterator[str]:
+    listed = {model.name for model in instaslice.status.models}
+    for model in instaslice.status.models:
+        if why := _model_error(model):
             yield why
-    for gpu in thing.status.gpus:
+    for gpu in instaslice.status.gpus:
         if gpu.model not in listed:
             yield f"{gpu.uuid} is of a model {gpu.model} that is not listed"
-
-
-def _finding(about: str, words: str) -> Finding:
-    return Finding(invariant=Invariant.READABLE, object=about, words=words)

@@ -16,12 +16,12 @@ from instaslice.controller.scheduling.disks import DisksInUse, disks
 from instaslice.controller.scheduling.host_ports import PortsInUse, host_ports
 from instaslice.controller.scheduling.pod_affinity import AffinityVerdict, Objections
 from instaslice.controller.scheduling.refused_nodes import RefusedNodes, owner
-from instaslice.controller.scheduling.storage import Storage, Stored
+from instaslice.controller.scheduling.storage import Storage
 from instaslice.controller.scheduling.topology_spread import Domains, SpreadVerdict
 from instaslice.controller.scheduling.volumes import ClaimsInUse, VolumeVerdict
 from instaslice.kube.core import Namespace, Node, Pod
 from instaslice.kube.meta import key_of
-from instaslice.kube.storage import PersistentVolumeClaim
+from instaslice.kube.storage import PersistentVolumeClaim, StorageObject
 from instaslice.placement import NodeName
 
 
@@ -181,7 +181,7 @@ class Filters:
             if new is not None and preferences.avoided(new):
                 self._avoided.add(new.metadata.name)
 
-    def storage_changed(self, old: Stored | None, new: Stored | None) -> bool:
+    def storage_changed(self, old: StorageObject | None, new: StorageObject | None) -> bool:
         self._storage.changed(old, new)
         self._verdicts.clear()
         if isinstance(thing := new or old, PersistentVolumeClaim):
