@@ -32,7 +32,7 @@ PAUSE = 60.0
 """Seconds without a placeholder after one was bound: the node it showed is there, and the waiting pods go first."""
 
 
-class Hints:
+class AutoscalingHints:
     """`limit` 0 makes none and removes those of an earlier process; that is the flag turned off."""
 
     def __init__(

@@ -18,11 +18,11 @@ from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.api.writing import AT_ONCE
 from instaslice.controller import patches
-from instaslice.controller.autoscaling import Hints
+from instaslice.controller.autoscaling import AutoscalingHints
 from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
 from instaslice.controller.quarantine import Kind
-from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints
 from instaslice.controller.teller import Teller
@@ -107,9 +107,9 @@ class Controller:
         self._teller = Teller(client, self.dispatcher, self._busy, clock=clock, instance=settings.instance)
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
         # Also with none: those of an earlier time have to go.
-        self._hints = Hints(client, clock, settings.namespace, settings.hints, rng=rng)
+        self._hints = AutoscalingHints(client, clock, settings.namespace, settings.hints, rng=rng)
         self._most_hinted = MOST_HINTED if settings.hints else 0
-        self._shapes = Shapes()
+        self._shapes = NodeShapes()
         self._hinting: Queue[str] = Queue(clock=clock)
         self._awake = False
         self._defects: asyncio.Queue[Exception] = asyncio.Queue()

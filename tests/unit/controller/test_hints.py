@@ -12,7 +12,7 @@ from memory_server import Call, MemoryServer
 from waiting import passes, settled
 
 from instaslice.api import names
-from instaslice.controller.autoscaling import PATIENCE, PAUSE, PRIORITY_CLASSES, Hints
+from instaslice.controller.autoscaling import PATIENCE, PAUSE, PRIORITY_CLASSES, AutoscalingHints
 from instaslice.kube.core import PODS, Pod, PodStatus
 from instaslice.kube.meta import ObjectMeta
 
@@ -32,7 +32,7 @@ def waiting(*cpus):
 class Desk:
     def __init__(self, limit):
         self.server, self.clock = MemoryServer(), FakeClock()
-        self.hints = Hints(self.server.client(), self.clock, "ours", limit, rng=random.Random(0))
+        self.hints = AutoscalingHints(self.server.client(), self.clock, "ours", limit, rng=random.Random(0))
 
     @asynccontextmanager
     async def running(self):
@@ -167,7 +167,7 @@ async def test_what_an_earlier_process_made_stays_where_it_is_wanted_still():
         await first.passes(PATIENCE)
     second = Desk(2)
     second.server = first.server
-    second.hints = Hints(second.server.client(), second.clock, "ours", 2, rng=random.Random(0))
+    second.hints = AutoscalingHints(second.server.client(), second.clock, "ours", 2, rng=random.Random(0))
     async with second.running():
         second.hints.set(waiting("1"))
         await second.passes(100)

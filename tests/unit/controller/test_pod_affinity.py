@@ -4,7 +4,7 @@ import pytest
 from fitting import neighbour, node, term, towards
 
 from instaslice.controller.scheduling.assigned_pods import AssignedPods
-from instaslice.controller.scheduling.pod_affinity import Objections, judge
+from instaslice.controller.scheduling.pod_affinity import AntiAffinityTerms, judge
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -19,7 +19,7 @@ NAMESPACES = {"n": {"team": "x"}, "other": {"team": "y"}}
 
 def admitted(pod, *there, emptied=False):
     """The nodes that take the pod beside those that are `there`, as (pod, node)."""
-    pods, objections = AssignedPods(), Objections()
+    pods, objections = AssignedPods(), AntiAffinityTerms()
     for other, name in there:
         pods.assign(other, name)
         objections.add(other, name)
@@ -141,13 +141,13 @@ def test_on_a_node_that_is_emptied_only_those_elsewhere_count():
     ],
 )
 def test_what_is_said(pod, name, words):
-    pods, objections = AssignedPods(), Objections()
+    pods, objections = AssignedPods(), AntiAffinityTerms()
     pods.assign(DB, "a1")
     assert judge(pod, pods, objections, NODES, NAMESPACES).refusal(NODES[name]) == words
 
 
 def test_a_thousand_replicas_object_once():
-    objections = Objections()
+    objections = AntiAffinityTerms()
     replicas = [neighbour(f"r{n}", **towards("podAntiAffinity", term(app="mine"))) for n in range(1000)]
     for each in replicas:
         objections.add(each, "a1")

@@ -324,12 +324,12 @@ OWNED = {"apiVersion": "v1", "kind": "Pod", "name": "mine", "uid": "uid-mine", "
     [
         pytest.param(
             [],
-            "waits for PersistentVolumeClaim n/mine-scratch, which Kubernetes is to make for volume scratch",
+            "waits for PersistentVolumeClaim n/mine-scratch, which Kubernetes has to create for volume scratch",
             id="not made yet",
         ),
         pytest.param(
             [claim("mine-scratch", of="make"), MAKE],
-            "PersistentVolumeClaim n/mine-scratch, which volume scratch needs, belongs to somebody else",
+            "PersistentVolumeClaim n/mine-scratch, which volume scratch needs, belongs to another owner",
             id="somebody's own",
         ),
         pytest.param([claim("mine-scratch", of="make", owners=[OWNED]), MAKE], None, id="made for it"),

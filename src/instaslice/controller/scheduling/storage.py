@@ -1,8 +1,9 @@
-"""Claims, volumes, classes and drivers as they are now, found by what they are asked for."""
+"""Claims, volumes, classes and drivers as they are now, indexed for lookup."""
 
 from collections.abc import Iterable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
 from instaslice.kube.storage import (
     CSIDriver,
@@ -17,6 +18,24 @@ from instaslice.kube.storage import (
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+class Claim(NamedTuple):
+    """A claim that a pod uses: named by the pod, or created by Kubernetes for an ephemeral volume."""
+
+    key: Key
+    volume: str
+    ephemeral: bool
+
+
+def claims(pod: Pod) -> tuple[Claim, ...]:
+    meta, found = pod.metadata, []
+    for each in pod.spec.volumes or ():
+        if each.persistent_volume_claim is not None:
+            found.append(Claim(Key(meta.namespace, each.persistent_volume_claim.claim_name), each.name, False))
+        elif each.ephemeral is not None:
+            found.append(Claim(Key(meta.namespace, f"{meta.name}-{each.name}"), each.name, True))
+    return tuple(found)
 
 
 class Storage:
@@ -42,7 +61,7 @@ class Storage:
         return self._attached.get(node, {}).values()
 
     def changed(self, old: StorageObject | None, new: StorageObject | None) -> None:
-        """Take in one object as it is now; `new` is None where it is gone."""
+        """Replace one object; `new` is None where it is deleted."""
         if old is not None:
             self._remove(old)
         if new is not None:

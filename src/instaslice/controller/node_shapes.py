@@ -26,7 +26,7 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Shape:
+class NodeShape:
     """A node of this kind as it would be when new: ready, empty, its name not known yet."""
 
     allocatable: Amounts
@@ -38,10 +38,10 @@ class Shape:
         )
 
 
-class Shapes:
+class NodeShapes:
     def __init__(self) -> None:
         # In the order they were last seen.
-        self._known: dict[tuple[object, ...], Shape] = {}
+        self._known: dict[tuple[object, ...], NodeShape] = {}
 
     def learn(self, node: Node) -> None:
         """Take note of a node. Safe to repeat; nodes that do not advertise our resources are no shape."""
@@ -56,7 +56,7 @@ class Shapes:
         shape = self._known.pop(kind, None)
         if shape is None:
             new = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=_READY)
-            shape = Shape(allocatable, new)
+            shape = NodeShape(allocatable, new)
         self._known[kind] = shape
         if len(self._known) > MOST:
             del self._known[next(iter(self._known))]
