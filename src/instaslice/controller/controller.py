@@ -107,7 +107,9 @@ class Controller:
         self._teller = Teller(client, self.dispatcher, self._busy, clock=clock, instance=settings.instance)
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
         # Also with none: those of an earlier time have to go.
-        self._hints = AutoscalingHints(client, clock, settings.namespace, settings.hints, rng=rng)
+        self._hints = AutoscalingHints(
+            client, clock, names.PLACEHOLDERS, settings.hints, rng=rng, former=settings.namespace
+        )
         self._most_hinted = MOST_HINTED if settings.hints else 0
         self._shapes = NodeShapes()
         self._hinting: Queue[str] = Queue(clock=clock)

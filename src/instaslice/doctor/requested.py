@@ -26,8 +26,8 @@ def gated(pod: Pod) -> bool:
 
 
 def requests_slices(pod: Pod) -> bool:
-    """Whether the pod names slices at all, even in a way that cannot be understood."""
-    return any(
+    """Whether the pod names slices at all, even in a way that cannot be understood. Placeholders never get any."""
+    return pod.metadata.namespace != names.PLACEHOLDERS and any(
         name.startswith(names.RESOURCE)
         for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
         for name in (*container.resources.limits, *container.resources.requests)

@@ -95,7 +95,9 @@ async def seen(client, namespace):
 
 @asynccontextmanager
 async def hinting(client, namespace, limit=10, patience=0.0, pause=600.0):
-    made = AutoscalingHints(client, SystemClock(), namespace, limit, rng=random.Random(0), patience=patience, pause=pause)
+    made = AutoscalingHints(
+        client, SystemClock(), namespace, limit, rng=random.Random(0), patience=patience, pause=pause
+    )
     task = asyncio.create_task(made.run())
     try:
         yield made

@@ -28,7 +28,7 @@ from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import InstasliceSpec as ClusterSpec
+from instaslice.local.cluster import Spec as ClusterSpec
 from instaslice.local.objects import DEFINITIONS, Objects
 
 A100 = models.named("A100-40GB")

@@ -6,7 +6,7 @@ import pytest
 from fitting import neighbour
 
 from instaslice.controller.scheduling.assigned_pods import MOST_KEYS, AssignedPods
-from instaslice.controller.scheduling.label_selector import EVERYTHING, LabelRequirement, LabelMatcher
+from instaslice.controller.scheduling.label_selector import EVERYTHING, LabelMatcher, LabelRequirement
 
 
 def having(key, *values):

@@ -172,7 +172,8 @@ def test_a_hard_spread_counts_what_was_only_promised_and_is_kept_by_us_alone(two
     two.settle()
     assert sorted(filter(None, map(two.on, last))) == ["a"]
     assert (
-        f"topology spread over {ZONE}: zone-a has 3 such pods, the minimum is 2, max skew 1" in why(two, last[1]).message
+        f"topology spread over {ZONE}: zone-a has 3 such pods, the minimum is 2, max skew 1"
+        in why(two, last[1]).message
     )
 
 

@@ -242,6 +242,26 @@ def left(desk, namespace="ours"):
     desk.server.put(PODS, Pod(metadata=meta))
 
 
+async def test_what_an_earlier_version_left_in_our_own_namespace_goes():
+    desk = Desk(2)
+    left(desk, names.NAMESPACE)
+    left(desk, "team-a")
+    async with desk.running():
+        await desk.passes(1)
+        assert [each.metadata.namespace for each in desk.placeholders] == ["team-a"]
+
+
+async def test_without_the_flag_one_that_may_not_be_removed_is_named_once(caplog):
+    desk = Desk(0)
+    left(desk)
+    desk.server.refuse("DELETE", "pods", 403, times=9)
+    async with desk.running():
+        desk.hints.set({})
+        await desk.passes(600)
+    assert "kubectl delete pod -n ours waiting-0" in caplog.text
+    assert desk.server.calls.count(DELETE) <= 2
+
+
 async def test_a_waiting_pod_that_is_narrowed_is_shown_as_it_is_now(desk):
     """Kueue does that while it is gated."""
     pods = waiting("1")
