@@ -1,7 +1,7 @@
-"""The kinds of node that this cluster has or had: what an autoscaler could add more of.
+"""The shapes of node that this cluster has or had: an autoscaler could add more of them.
 
-Pure. Learnt from nodes that advertise our resources; a node that goes leaves its shape behind, so that a group that was
-scaled down to nothing is still known until the process ends.
+Pure. Learned from nodes that advertise our resources. The shape of a deleted node stays known until the process ends,
+so that a node group can be scaled up from zero.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from instaslice.kube.core import Condition, Node, NodeSpec, NodeStatus, Pod
 from instaslice.kube.meta import ObjectMeta
 
 MOST = 256
-"""Shapes that are remembered: where every node has a label of its own, there are as many as nodes."""
-OWN = ("kubernetes.io/hostname",)
-"""Labels that a new node will have another value of. A pod that asks for one asks for a node that exists."""
-PASSING = "node.kubernetes.io/"
-"""What taints of the control plane start with: not ready, cordoned, under pressure."""
+"""Bound on known shapes: if every node has a label of its own, there is one per node."""
+HOSTNAME = "kubernetes.io/hostname"
+"""A new node has another value of this label. A pod that selects by it selects an existing node."""
+TRANSIENT = "node.kubernetes.io/"
+"""Prefix of the taints of the control plane: not ready, cordoned, under pressure."""
 
 _READY = NodeStatus(conditions=[Condition(type="Ready", status="True")])
 _GIB = 2**30
@@ -27,7 +27,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True)
 class NodeShape:
-    """A node of this kind as it would be when new: ready, empty, its name not known yet."""
+    """A new node of this shape: ready, empty, without a name."""
 
     allocatable: Amounts
     node: Node
@@ -40,32 +40,32 @@ class NodeShape:
 
 class NodeShapes:
     def __init__(self) -> None:
-        # In the order they were last seen.
+        # In the order in which they were last seen.
         self._known: dict[tuple[object, ...], NodeShape] = {}
 
     def learn(self, node: Node) -> None:
-        """Take note of a node. Safe to repeat; nodes that do not advertise our resources are no shape."""
+        """Learn the shape of a node. Safe to repeat; nodes that do not advertise our resources are ignored."""
         allocatable = amounts(node.status.allocatable)
         if MEMORY not in allocatable:
             return
-        labels = {name: value for name, value in node.metadata.labels.items() if name not in OWN}
-        taints = [each for each in node.spec.taints or () if not each.key.startswith(PASSING)]
-        # Two machines of one kind differ by some kilobytes of memory.
+        labels = {name: value for name, value in node.metadata.labels.items() if name != HOSTNAME}
+        taints = [each for each in node.spec.taints or () if not each.key.startswith(TRANSIENT)]
+        # Machines of one kind differ by some kilobytes of memory.
         rough = {name: amount // _GIB if amount >= _GIB else amount for name, amount in allocatable.items()}
-        kind = (*sorted(rough.items()), *sorted(labels.items()), *sorted(msgspec.structs.astuple(t) for t in taints))
-        shape = self._known.pop(kind, None)
+        key = (*sorted(rough.items()), *sorted(labels.items()), *sorted(msgspec.structs.astuple(t) for t in taints))
+        shape = self._known.pop(key, None)
         if shape is None:
             new = Node(metadata=ObjectMeta(labels=labels), spec=NodeSpec(taints=taints), status=_READY)
             shape = NodeShape(allocatable, new)
-        self._known[kind] = shape
+        self._known[key] = shape
         if len(self._known) > MOST:
             del self._known[next(iter(self._known))]
 
     def memory_for(self, pod: Pod) -> int | None:
-        """The GPU memory of the smallest kind of node that would hold the pod if it were empty; None if no kind would.
+        """The GPU memory of the smallest shape that could hold the pod if it were empty; None if no shape could.
 
-        Slices are counted by profile and by memory, as the scheduler counts them; whether they fit side by side is for
-        the placement to say when the node is there.
+        Slices are counted by profile and memory, like the scheduler does. Whether they fit on the GPUs together is
+        decided when the node exists.
         """
         wanted = effective(pod)
         fitting = [shape.allocatable[MEMORY] for shape in self._known.values() if shape.holds(pod, wanted)]

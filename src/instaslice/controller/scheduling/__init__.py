@@ -13,7 +13,8 @@
     label_selector   compiled label selectors
     refused_nodes    nodes to which the scheduler did not bind a pod of the same owner
 
-Follows the plugins VolumeBinding, VolumeZone, NodeVolumeLimits, VolumeRestrictions, InterPodAffinity, PodTopologySpread
-and NodePorts, from the source of Kubernetes 1.37 and checked against the running program. Former in-tree cloud
-volumes are not translated to their CSI drivers.
+Each filter works like a plugin of kube-scheduler: `pre_filter` computes a verdict once per pod; its `refusal` says why
+a node is ruled out. The rules are those of VolumeBinding, VolumeZone, NodeVolumeLimits, VolumeRestrictions,
+InterPodAffinity, PodTopologySpread and NodePorts, from the source of Kubernetes 1.37 and checked against the running
+program. Former in-tree cloud volumes are not translated to their CSI drivers.
 """

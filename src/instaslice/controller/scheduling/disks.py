@@ -28,7 +28,7 @@ class DisksInUse:
         if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
             del self._on[node]
 
-    def judge(self, pod: Pod) -> "DiskVerdict | None":
+    def pre_filter(self, pod: Pod) -> "DiskVerdict | None":
         """None for a pod without such volumes."""
         wanted = disks(pod)
         return DiskVerdict(wanted, pod.metadata.uid, self._on) if wanted else None

@@ -96,7 +96,7 @@ class Filters:
         known = self._verdicts.setdefault(pod.metadata.uid, {})
         found = known.get(pinned)
         if found is None:
-            found = known[pinned] = self._judge(pod, pinned)
+            found = known[pinned] = self._pre_filter(pod, pinned)
         if found.everywhere is not None:
             self.held_by_claims.add(pod.metadata.uid)
             self._refused_by.add(VolumeVerdict)
@@ -213,16 +213,16 @@ class Filters:
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _judge(self, pod: Pod, pinned: NodeName | None) -> Verdict:
-        volume_verdict = volumes.judge(pod, self._storage, self._claims) if self.volumes_known else None
+    def _pre_filter(self, pod: Pod, pinned: NodeName | None) -> Verdict:
+        volume_verdict = volumes.pre_filter(pod, self._storage, self._claims) if self.volumes_known else None
         found = (
             volume_verdict,
-            self._ports.judge(pod),
-            self._disks.judge(pod),
-            pod_affinity.judge(pod, self._pods, self._anti_affinity, self._nodes, self._namespaces),
-            topology_spread.judge(pod, self._pods, self._domains, pinned),
+            self._ports.pre_filter(pod),
+            self._disks.pre_filter(pod),
+            pod_affinity.pre_filter(pod, self._pods, self._anti_affinity, self._nodes, self._namespaces),
+            topology_spread.pre_filter(pod, self._pods, self._domains, pinned),
             # A pinned pod was sent there by us.
-            self.refused.judge(pod) if pinned is None else None,
+            self.refused.pre_filter(pod) if pinned is None else None,
         )
         checks = tuple(check for check in found if check is not None)
         if not checks:

@@ -49,7 +49,7 @@ class PortsInUse:
         if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
             del self._on[node]
 
-    def judge(self, pod: Pod) -> "PortVerdict | None":
+    def pre_filter(self, pod: Pod) -> "PortVerdict | None":
         """None for a pod without host ports."""
         wanted = host_ports(pod)
         return PortVerdict(wanted, pod.metadata.uid, self._on) if wanted else None

@@ -100,7 +100,7 @@ class AntiAffinityTerms:
     def against(
         self, pod: Pod, namespace_labels: Mapping[str, str]
     ) -> Iterator[tuple[AffinityTerm, Mapping[str, NodeName]]]:
-        """The terms that do not want this pod near, and the nodes of those who say so, by their uids."""
+        """The terms that match this pod, each with its holders: uid → node."""
         for label in (None, *pod.metadata.labels.items()):
             for term in self._by_label.get(label, ()):
                 if term.matches(pod, namespace_labels):
@@ -111,32 +111,32 @@ class AntiAffinityTerms:
 class AffinityVerdict:
     """Computed once per pod, so that a node costs a few lookups."""
 
-    attracted: tuple[AffinityTerm, ...] = ()
-    there: dict[Domain, None] = field(default_factory=dict)
-    """Domains of the terms of `attracted` that have a pod that all of them match."""
+    affinity_terms: tuple[AffinityTerm, ...] = ()
+    occupied: dict[Domain, None] = field(default_factory=dict)
+    """Domains with a pod that all `affinity_terms` match."""
     first: bool = False
     """The pod matches its own affinity: the first of a series may go anywhere."""
-    repelled: dict[Domain, tuple[str, set[NodeName]]] = field(default_factory=dict)
+    avoided: dict[Domain, tuple[str, set[NodeName]]] = field(default_factory=dict)
     """Domains that it must avoid: why, and the nodes of the pods concerned."""
 
     def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
         """Why the pod would not be bound there. `emptied`: as if no other pod were on that node."""
         labels = node.metadata.labels
-        for term in self.attracted:
+        for term in self.affinity_terms:
             if term.key not in labels:
                 return f"pod affinity: the node has no label {term.key}"
-        missing = [term for term in self.attracted if (term.key, labels[term.key]) not in self.there]
-        if missing and not (self.first and not self.there):
+        missing = [term for term in self.affinity_terms if (term.key, labels[term.key]) not in self.occupied]
+        if missing and not (self.first and not self.occupied):
             return f"pod affinity: no pods {missing[0].pods}{_where(missing[0].key)}"
-        if self.repelled:
+        if self.avoided:
             for domain in labels.items():
-                found = self.repelled.get(domain)
+                found = self.avoided.get(domain)
                 if found is not None and not (emptied and found[1] == {node.metadata.name}):
                     return found[0]
         return None
 
 
-def judge(
+def pre_filter(
     pod: Pod,
     pods: AssignedPods,
     anti_affinity_terms: AntiAffinityTerms,
@@ -144,30 +144,30 @@ def judge(
     namespaces: Mapping[str, Mapping[str, str]],
 ) -> AffinityVerdict | None:
     """None if no node is ruled out. `namespaces`: name → labels, of all. The pod itself may already be assigned."""
-    attracted, repelled = affinity(pod), anti_affinity(pod)
-    if not (attracted or repelled or anti_affinity_terms):
+    affinity_terms, avoided = affinity(pod), anti_affinity(pod)
+    if not (affinity_terms or avoided or anti_affinity_terms):
         return None
-    found = AffinityVerdict(attracted)
+    found = AffinityVerdict(affinity_terms)
     uid, own_labels = pod.metadata.uid, namespaces.get(pod.metadata.namespace, {})
-    if attracted:
-        first = attracted[0]
+    if affinity_terms:
+        first = affinity_terms[0]
         for other in pods.matching(covered(first, namespaces), first.pods, but=uid):
             labels = namespaces.get(other.pod.metadata.namespace, {})
-            if all(term.matches(other.pod, labels) for term in attracted[1:]):
-                found.there |= dict.fromkeys(_domains(attracted, other, nodes))
-        found.first = all(term.matches(pod, own_labels) for term in attracted)
-    for term in repelled:
+            if all(term.matches(other.pod, labels) for term in affinity_terms[1:]):
+                found.occupied |= dict.fromkeys(_domains(affinity_terms, other, nodes))
+        found.first = all(term.matches(pod, own_labels) for term in affinity_terms)
+    for term in avoided:
         for other in pods.matching(covered(term, namespaces), term.pods, but=uid):
             for domain in _domains((term,), other, nodes):
                 why = f"pod anti-affinity with pods {term.pods} already there{_where(term.key)}"
-                found.repelled.setdefault(domain, (why, set()))[1].add(other.node)
+                found.avoided.setdefault(domain, (why, set()))[1].add(other.node)
     for term, holders in anti_affinity_terms.against(pod, own_labels):
         for holder, name in holders.items():
             node = nodes.get(name)
             if holder != uid and node is not None and (value := node.metadata.labels.get(term.key)) is not None:
                 why = f"pod anti-affinity of a pod already there{_where(term.key)} with pods {term.pods}"
-                found.repelled.setdefault((term.key, value), (why, set()))[1].add(name)
-    return found if attracted or found.repelled else None
+                found.avoided.setdefault((term.key, value), (why, set()))[1].add(name)
+    return found if affinity_terms or found.avoided else None
 
 
 def covered(term: AffinityTerm, namespaces: Mapping[str, Mapping[str, str]]) -> set[str] | None:

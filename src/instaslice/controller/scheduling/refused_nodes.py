@@ -69,6 +69,6 @@ class RefusedNodes:
         """Whether there is an entry for the pod's owner."""
         return bool(self._by_owner) and owner(pod) in self._by_owner
 
-    def judge(self, pod: Pod) -> RefusedVerdict | None:
+    def pre_filter(self, pod: Pod) -> RefusedVerdict | None:
         found = self._by_owner.get(owner(pod)) if self._by_owner else None
         return RefusedVerdict(found.closed) if found is not None and found.closed else None

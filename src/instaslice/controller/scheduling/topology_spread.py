@@ -51,7 +51,7 @@ def constraints(pod: Pod, kind: str = DO_NOT_SCHEDULE) -> tuple[SpreadConstraint
 
 
 @dataclass(slots=True)
-class _Spread:
+class _CountedConstraint:
     """One constraint and its counts."""
 
     constraint: SpreadConstraint
@@ -84,7 +84,7 @@ class _Spread:
 
 @dataclass(slots=True)
 class SpreadVerdict:
-    spreads: list[_Spread]
+    spreads: list[_CountedConstraint]
 
     def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
         return next((reason for each in self.spreads if (reason := each.refusal(node, emptied=emptied))), None)
@@ -122,7 +122,9 @@ class SpreadDomains:
         return found
 
 
-def judge(pod: Pod, pods: AssignedPods, domains: SpreadDomains, only: NodeName | None = None) -> SpreadVerdict | None:
+def pre_filter(
+    pod: Pod, pods: AssignedPods, domains: SpreadDomains, only: NodeName | None = None
+) -> SpreadVerdict | None:
     """None for a pod without constraints. The pod itself may already be assigned."""
     wanted = constraints(pod)
     keys = tuple(each.key for each in wanted)
@@ -136,7 +138,7 @@ def _count(
     pods: AssignedPods,
     domains: SpreadDomains,
     only: NodeName | None,
-) -> _Spread:
+) -> _CountedConstraint:
     eligible = domains.of(pod, constraint, keys)
     if only is not None and constraint.honors_affinity:
         eligible = {only: eligible[only]} if only in eligible else {}
@@ -151,4 +153,4 @@ def _count(
     # With fewer domains than minDomains, the missing ones count as empty. Without any eligible domain there is no skew.
     least = 0 if len(matching) < constraint.min_domains else min(matching.values(), default=inf)
     itself = int(constraint.pods.matches(pod.metadata.labels))
-    return _Spread(constraint, itself, matching, on, least)
+    return _CountedConstraint(constraint, itself, matching, on, least)

@@ -42,7 +42,7 @@ V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class _Expected:
+class _ExpectedBinding:
     """What the scheduler will do for a pod with slices reserved on a node: bind volumes, or have them provisioned."""
 
     node: NodeName
@@ -58,7 +58,7 @@ class ClaimsInUse:
         self._on: dict[NodeName, dict[str, Pod]] = {}
         """Pods with claims, by uid."""
         self._users: dict[Key, dict[str, NodeName]] = {}
-        self._expected: dict[str, _Expected] = {}
+        self._expected: dict[str, _ExpectedBinding] = {}
         self._taken: dict[str, dict[str, Key]] = {}
         """Volume → uid of the pod → the claim it will be bound to."""
         self._selected: dict[Key, dict[str, NodeName]] = {}
@@ -74,7 +74,7 @@ class ClaimsInUse:
                 self._users.setdefault(each.key, {})[uid] = node
         if there is not None:
             # For a bound pod too: the watch of claims can be behind the watch of pods.
-            verdict = judge(pod, self._storage, self)
+            verdict = pre_filter(pod, self._storage, self)
             expected = verdict.expected(there) if verdict is not None else None
             if expected is not None:
                 self._expected[uid] = expected
@@ -158,17 +158,17 @@ class VolumeVerdict:
             None if emptied else limit_refusal(self.pod, self.used.on(name, self.pod.metadata.uid), self.storage, name)
         )
 
-    def expected(self, node: Node) -> _Expected | None:
+    def expected(self, node: Node) -> _ExpectedBinding | None:
         """What the scheduler will do there for the unbound claims."""
         if self.everywhere is not None or not self.unbound:
             return None
         found = self._bind(node)
         return None if isinstance(found, str) else found
 
-    def _bind(self, node: Node) -> _Expected | str:
+    def _bind(self, node: Node) -> _ExpectedBinding | str:
         """How the unbound claims would be bound there, or why not."""
         uid, name = self.pod.metadata.uid, NodeName(node.metadata.name)
-        found = _Expected(name)
+        found = _ExpectedBinding(name)
         provisioned: list[PersistentVolumeClaim] = []
         for claim in self.unbound:
             key = Key(claim.metadata.namespace, claim.metadata.name)
@@ -255,7 +255,7 @@ class VolumeVerdict:
         )
 
 
-def judge(pod: Pod, storage: Storage, used: ClaimsInUse) -> VolumeVerdict | None:
+def pre_filter(pod: Pod, storage: Storage, used: ClaimsInUse) -> VolumeVerdict | None:
     """None for a pod without claims. The pod itself may already be assigned."""
     found = claims(pod)
     if not found:
