@@ -13,20 +13,19 @@ from random import Random
 import msgspec
 
 from instaslice.api import names
-from instaslice.api.instaslice import AllocationState
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller import admission
-from instaslice.controller.asks import Ask
+from instaslice.controller import node_admission
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.controller.quarantine import Kind
+from instaslice.controller.pod_condition import FULL, condition_of
+from instaslice.controller.pod_request import PodRequest
+from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
 from instaslice.controller.wants import gated, held_by_others, unbound, wanted
-from instaslice.controller.words import FULL, words
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
-from instaslice.placement import NodeName, Policy, Refusal
+from instaslice.placement import NodeName, Policy, Refusal, could_hold
 
 
 class Stage(StrEnum):
@@ -95,15 +94,15 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
     dispatcher, left_out = _dispatcher(cluster, policy)
     explanation = partial(explanation, left_out=left_out)
     uid = pod.metadata.uid
-    if uid in dispatcher.line:
-        ask = dispatcher.ask(pod)
+    if uid in dispatcher.queue:
+        request = dispatcher.request(pod)
         return explanation(
             stage=Stage.WAITING,
             since=created,
             message=_why_waiting(dispatcher, uid),
-            ahead=dispatcher.line.ahead(uid),
-            nodes=_ruled_out(dispatcher, pod, ask),
-            could=_could_hold(dispatcher, pod, ask),
+            ahead=dispatcher.queue.ahead(uid),
+            nodes=_ruled_out(dispatcher, pod, request),
+            could=_could_hold(dispatcher, pod, request),
         )
     if gated(pod) and (others := held_by_others(pod)):
         message = f"waits for other gates to be removed first: {', '.join(others)}"
@@ -114,64 +113,65 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
 
 
 def _why_waiting(dispatcher: Dispatcher, uid: str) -> str:
-    if condition := words(dispatcher, uid):
+    if condition := condition_of(dispatcher, uid):
         return condition.message
-    if dispatcher.line.ahead(uid):
+    if dispatcher.queue.ahead(uid):
         return "fits now, and is placed once the pods ahead of it have been considered"
     return "fits now, and is about to be placed; does the controller run?"
 
 
-def _could_hold(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> list[str]:
-    profiles = [want.profile for want in ask.wants]
+def _could_hold(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> list[str]:
+    profiles = [each.profile for each in request.slices]
     return sorted(
         node
-        for node in dispatcher.ledger.books
-        if dispatcher.could_suffice(pod, ask.amounts, node) and dispatcher.patience.could_hold(node, profiles)
+        for node in dispatcher.ledger.nodes
+        if dispatcher.could_suffice(pod, request.amounts, node)
+        and could_hold(dispatcher.ledger.fleet.open_models(node), profiles)
     )
 
 
-def _ruled_out(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> dict[str, list[str]]:
+def _ruled_out(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
     nodes: dict[str, list[str]] = {}
-    for name in sorted(dispatcher.ledger.books):
-        if reason := _why_not(dispatcher, pod, ask, name):
+    for name in sorted(dispatcher.ledger.nodes):
+        if reason := _why_not(dispatcher, pod, request, name):
             nodes.setdefault(reason, []).append(name)
     return dict(sorted(nodes.items(), key=lambda item: -len(item[1])))
 
 
-def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str | None:
+def _why_not(dispatcher: Dispatcher, pod: Pod, request: PodRequest, name: NodeName) -> str | None:
     """What rules this node out; None if nothing does."""
-    node, book = dispatcher.nodes.get(name), dispatcher.ledger.books[name]
+    node, record = dispatcher.nodes.get(name), dispatcher.ledger.nodes[name]
     if node is None:
         return "is gone"
-    if reason := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.needs):
+    if reason := node_admission.refusal(pod, node) or dispatcher.capacities.short(name, request.other_amounts):
         return reason
     if reason := dispatcher.filters.for_pod(pod)(name):
         return reason
-    plan = dispatcher.ledger.placer.place(ask.demand(lambda each: each == name))
+    plan = dispatcher.ledger.placer.place(request.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
-        return dispatcher.rooms.short(name, ask.ours)
-    closed = [message for reasons in book.closed.values() for message in reasons.values()]
-    if book.gpus and len(book.closed) == len(book.gpus):
+        return dispatcher.capacities.short(name, request.our_amounts)
+    closed = [message for reasons in record.closed.values() for message in reasons.values()]
+    if record.gpus and len(record.closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(closed))
     # The remedy is printed once, for all nodes together.
     refusal = str(plan).partition(";")[0]
     if "admits the pod" not in refusal:
         return refusal
     # Only GPUs of other nodes have such profiles.
-    present = {profile.name for model in book.gpus.values() for profile in model.profiles}
-    lacking = [want for want in dict.fromkeys(ask.profiles) if want not in present]
+    present = {profile.name for model in record.gpus.values() for profile in model.profiles}
+    lacking = [want for want in dict.fromkeys(request.profiles) if want not in present]
     return f"none of its GPUs has {', '.join(lacking)}" if lacking else FULL
 
 
 def _gated(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
-    condition = words(dispatcher, pod.metadata.uid)
-    promise = dispatcher.ledger.promises.get(pod.metadata.uid)
-    stage = Stage.STARTING if promise is not None and promise.created else Stage.CREATING
+    condition = condition_of(dispatcher, pod.metadata.uid)
+    reservation = dispatcher.ledger.reservations.get(pod.metadata.uid)
+    stage = Stage.STARTING if reservation is not None and reservation.created else Stage.CREATING
     return stage, condition.message if condition else "is about to be ungated"
 
 
 def _past_the_gate(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
-    condition = words(dispatcher, pod.metadata.uid)
+    condition = condition_of(dispatcher, pod.metadata.uid)
     if names.MIG_UUIDS not in pod.metadata.annotations:
         stage = Stage.TROUBLED
         message = "is past its gate without slices: our webhook did not see it when it was created; create it again"
@@ -206,7 +206,7 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
     made.resume()
     left_out = [f"{unread.object}: {unread.why}" for unread in cluster.unread]
     pods = {pod.metadata.uid: str(key_of(pod)) for pod in cluster.pods}
-    left_out += [f"{kind} {pods[key] if kind is Kind.POD else key}: {why}" for kind, key, why in made.quarantine]
+    left_out += [f"{kind} {pods[key] if kind is ObjectKind.POD else key}: {why}" for kind, key, why in made.quarantine]
     return made, left_out
 
 
@@ -216,7 +216,7 @@ def _locations(cluster: ClusterSnapshot, uid: str) -> list[SliceLocation]:
         indexes = {gpu.uuid: gpu.index for gpu in instaslice.status.gpus}
         prepared = {each.id: each for each in instaslice.status.slices}
         for a in instaslice.spec.allocations:
-            if a.pod.uid != uid or a.state in (AllocationState.DELETING, AllocationState.DELETED):
+            if a.pod.uid != uid or not a.wanted:
                 continue
             made = prepared.get(a.id)
             found.append(

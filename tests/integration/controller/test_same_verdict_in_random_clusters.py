@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from random_clusters import Generator
 
-from instaslice.controller.admission import refusal
+from instaslice.controller.node_admission import refusal
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import JsonOp

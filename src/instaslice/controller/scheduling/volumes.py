@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from instaslice.controller.admission import matches_labels
+from instaslice.controller.node_admission import matches_labels
 from instaslice.controller.scheduling.label_selector import EVERYTHING, label_matcher
 from instaslice.controller.scheduling.storage import Claim, Storage, claims
 from instaslice.controller.scheduling.volume_limits import limit_refusal
