@@ -9,23 +9,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Self, TypeVar
 
-import msgspec
-
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.errors import InstasliceError
-from instaslice.kube.client import PAGE, Client
+from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
 from instaslice.kube.errors import Forbidden, NotFound
-from instaslice.kube.meta import Object
-from instaslice.kube.resource import PageMeta, Resource
+from instaslice.kube.meta import Object, key_of
+from instaslice.kube.resource import Resource
 from instaslice.kube.storage import STORAGE_KINDS, StorageObject
 
 T = TypeVar("T", bound=Object)
 
 
 class UnreadObject(NamedTuple):
-    """Kind and name of an object that does not decode, and why."""
+    """Kind and name of an object that does not decode, and what is wrong with it."""
 
     object: str
     why: str
@@ -48,7 +46,7 @@ class ClusterSnapshot:
     @classmethod
     async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False) -> Self:
         """`scheduling` reads namespaces and storage too. Raises InstasliceError where InstaSlice is not installed."""
-        version = (await _page(client, PODS, {"limit": "1"})).metadata.resource_version
+        version = await client.version(PODS)
         unread: list[UnreadObject] = []
         try:
             instaslices = await _list(client, INSTASLICES, version, unread)
@@ -74,41 +72,12 @@ class ClusterSnapshot:
         )
 
 
-class _Page(msgspec.Struct):
-    """One answer to a list, its objects not decoded yet."""
-
-    metadata: PageMeta
-    items: list[msgspec.Raw] | None = None
-
-
 async def _list(client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]) -> list[T]:
-    params = {"limit": str(PAGE), "resourceVersion": version, "resourceVersionMatch": "Exact"}
     found: list[T] = []
-    while True:
-        page = await _page(client, resource, params)
-        for item in page.items or ():
-            try:
-                found.append(resource.decoder.decode(item))
-            except msgspec.ValidationError as error:
-                unread.append(UnreadObject(f"{resource.kind.lower()} {_name(item)}", str(error)))
-        if not page.metadata.continue_:
-            return found
-        params = {"limit": str(PAGE), "continue": page.metadata.continue_}
-
-
-async def _page(client: Client, resource: Resource[T], params: dict[str, str]) -> _Page:
-    return msgspec.json.decode(await client.raw("GET", resource.path(), params=params), type=_Page)
-
-
-class _Metadata(msgspec.Struct):
-    name: str = "?"
-    namespace: str = ""
-
-
-class _Named(msgspec.Struct):
-    metadata: _Metadata
-
-
-def _name(item: msgspec.Raw) -> str:
-    meta = msgspec.json.decode(item, type=_Named).metadata
-    return f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name
+    async for page in client.pages(resource, version=version):
+        found += page.items or ()
+        for each in page.left_out:
+            name = key_of(each)
+            why = str(each.error).removeprefix(f"{resource.kind} {name} ")
+            unread.append(UnreadObject(f"{resource.kind.lower()} {name}", why))
+    return found

@@ -14,7 +14,7 @@ from instaslice.kube.core import Node, Pod
 
 def readable(cluster: ClusterState) -> Iterator[Finding]:
     for unread in cluster.unread:
-        yield Finding(Invariant.READABLE, unread.object, f"does not decode: {unread.why}")
+        yield Finding(Invariant.READABLE, unread.object, unread.why)
     for pod in cluster.pods:
         if not pod.ended and (why := pod_error(pod)):
             yield Finding(Invariant.READABLE, object_name(pod), f"{why}; delete the pod")

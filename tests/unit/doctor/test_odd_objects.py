@@ -19,6 +19,7 @@ from instaslice.controller.wants import wanted
 from instaslice.doctor import ClusterState, HistoryCheck, Invariant, ObjectWrite, examine
 from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
 from instaslice.errors import InstasliceError
+from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import Pod
 from instaslice.placement import policies
@@ -293,12 +294,12 @@ def test_capacity_is_compared_as_a_quantity():
 
 
 class Lists:
-    """A client that answers lists with these items."""
+    """A transport that answers lists with these items."""
 
     def __init__(self, **items):
         self.items = items
 
-    async def raw(self, method, path, *, params):
+    async def request(self, method, path, **_):
         kind = path.rpartition("/")[2]
         return msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "items": self.items[kind]})
 
@@ -306,7 +307,7 @@ class Lists:
 async def test_an_object_that_does_not_decode_is_named_and_costs_no_other():
     readable = {"metadata": {"namespace": "team-a", "name": "good", "uid": "u"}}
     odd = {"metadata": {"namespace": "team-a", "name": "bad", "uid": "v"}, "spec": {"containers": 7}}
-    here = await ClusterState.read(Lists(pods=[odd, readable], nodes=[], instaslices=[]), SystemClock())
+    here = await ClusterState.read(Client(Lists(pods=[odd, readable], nodes=[], instaslices=[])), SystemClock())
     assert [each.metadata.name for each in here.pods] == ["good"]
     (found,) = examine(here)
     assert (found.invariant, found.object) == (Invariant.READABLE, "pod team-a/bad")
