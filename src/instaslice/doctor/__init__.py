@@ -16,7 +16,7 @@ on purpose what controller and agent read from the same objects. An object that 
 own and does not affect the others.
 """
 
-from instaslice.doctor.cluster_state import ClusterState, HeldAllocation
+from instaslice.doctor.cluster_state import ClusterState
 from instaslice.doctor.examination import Doctor, check, examine, wait_until_settled
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.history import HistoryCheck, ObjectWrite
@@ -27,7 +27,6 @@ __all__ = [
     "ClusterState",
     "Doctor",
     "Finding",
-    "HeldAllocation",
     "HistoryCheck",
     "Invariant",
     "ObjectWrite",

@@ -105,12 +105,7 @@ def slice_owned(cluster: ClusterState) -> Iterator[Finding]:
             transient = behind or prepared.state is SliceState.DELETING
             remedy = "" if transient else ", and its agent does not report it as foreign: restart the agent"
             message = f"{what} belongs to no allocation{remedy}"
-            yield Finding(
-                Invariant.SLICE_OWNED,
-                object_name(instaslice),
-                message,
-                transient=transient,
-            )
+            yield Finding(Invariant.SLICE_OWNED, object_name(instaslice), message, transient=transient)
 
 
 def _placement(prepared: PreparedSlice) -> Placement:

@@ -55,11 +55,7 @@ def _conflict(one: Volume, other: Volume) -> bool:
     a, b = one.aws_elastic_block_store, other.aws_elastic_block_store
     if a and b and a.volume_id == b.volume_id:
         return True
-    pairs = (
-        (one.gce_persistent_disk, other.gce_persistent_disk),
-        (one.iscsi, other.iscsi),
-        (one.rbd, other.rbd),
-    )
+    pairs = ((one.gce_persistent_disk, other.gce_persistent_disk), (one.iscsi, other.iscsi), (one.rbd, other.rbd))
     return any(a and b and _same(a, b) and not (a.read_only and b.read_only) for a, b in pairs)
 
 
