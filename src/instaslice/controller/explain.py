@@ -15,7 +15,9 @@ import msgspec
 from instaslice.api import names
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller import node_admission
+from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.pod_condition import FULL, condition_of
 from instaslice.controller.pod_request import PodRequest
@@ -94,14 +96,14 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
     dispatcher, left_out = _dispatcher(cluster, policy)
     explanation = partial(explanation, left_out=left_out)
     uid = pod.metadata.uid
-    if uid in dispatcher.queue:
-        request = dispatcher.request(pod)
+    if uid in dispatcher.state.queue:
+        request = dispatcher.placer.request(pod)
         return explanation(
             stage=Stage.WAITING,
             since=created,
             message=_why_waiting(dispatcher, uid),
-            ahead=dispatcher.queue.ahead(uid),
-            nodes=_ruled_out(dispatcher, pod, request),
+            ahead=dispatcher.state.queue.ahead(uid),
+            nodes=_ruled_out(dispatcher.state, pod, request),
             could=_could_hold(dispatcher, pod, request),
         )
     if gated(pod) and (others := held_by_others(pod)):
@@ -113,9 +115,9 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
 
 
 def _why_waiting(dispatcher: Dispatcher, uid: str) -> str:
-    if condition := condition_of(dispatcher, uid):
+    if condition := condition_of(dispatcher.state, dispatcher.placer, uid):
         return condition.message
-    if dispatcher.queue.ahead(uid):
+    if dispatcher.state.queue.ahead(uid):
         return "fits now, and is placed once the pods ahead of it have been considered"
     return "fits now, and is about to be placed; does the controller run?"
 
@@ -124,32 +126,32 @@ def _could_hold(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> list[s
     profiles = [each.profile for each in request.slices]
     return sorted(
         node
-        for node in dispatcher.ledger.nodes
-        if dispatcher.could_suffice(pod, request.amounts, node)
-        and could_hold(dispatcher.ledger.fleet.open_models(node), profiles)
+        for node in dispatcher.state.ledger.nodes
+        if dispatcher.placer.could_suffice(pod, node)
+        and could_hold(dispatcher.state.ledger.fleet.open_models(node), profiles)
     )
 
 
-def _ruled_out(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
+def _ruled_out(state: ClusterState, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
     nodes: dict[str, list[str]] = {}
-    for name in sorted(dispatcher.ledger.nodes):
-        if reason := _why_not(dispatcher, pod, request, name):
+    for name in sorted(state.ledger.nodes):
+        if reason := _why_not(state, pod, request, name):
             nodes.setdefault(reason, []).append(name)
     return dict(sorted(nodes.items(), key=lambda item: -len(item[1])))
 
 
-def _why_not(dispatcher: Dispatcher, pod: Pod, request: PodRequest, name: NodeName) -> str | None:
+def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName) -> str | None:
     """What rules this node out; None if nothing does."""
-    node, record = dispatcher.nodes.get(name), dispatcher.ledger.nodes[name]
+    node, record = state.nodes.get(name), state.ledger.nodes[name]
     if node is None:
         return "is gone"
-    if reason := node_admission.refusal(pod, node) or dispatcher.capacities.short(name, request.other_amounts):
+    if reason := node_admission.refusal(pod, node) or state.capacities.short(name, request.other_amounts):
         return reason
-    if reason := dispatcher.filters.for_pod(pod)(name):
+    if reason := state.filters.for_pod(pod)(name):
         return reason
-    plan = dispatcher.ledger.placer.place(request.demand(lambda each: each == name))
+    plan = state.ledger.placer.place(request.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
-        return dispatcher.capacities.short(name, request.our_amounts)
+        return state.capacities.short(name, request.our_amounts)
     closed = [message for reasons in record.closed.values() for message in reasons.values()]
     if record.gpus and len(record.closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(closed))
@@ -164,14 +166,14 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, request: PodRequest, name: NodeNa
 
 
 def _gated(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
-    condition = condition_of(dispatcher, pod.metadata.uid)
-    reservation = dispatcher.ledger.reservations.get(pod.metadata.uid)
-    stage = Stage.STARTING if reservation is not None and reservation.created else Stage.CREATING
+    condition = condition_of(dispatcher.state, dispatcher.placer, pod.metadata.uid)
+    reservation = dispatcher.state.ledger.reservations.get(pod.metadata.uid)
+    stage = Stage.STARTING if reservation is not None and reservation.phase(pod) is Phase.CREATED else Stage.CREATING
     return stage, condition.message if condition else "is about to be ungated"
 
 
 def _past_the_gate(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
-    condition = condition_of(dispatcher, pod.metadata.uid)
+    condition = condition_of(dispatcher.state, dispatcher.placer, pod.metadata.uid)
     if names.MIG_UUIDS not in pod.metadata.annotations:
         stage = Stage.TROUBLED
         message = "is past its gate without slices: our webhook did not see it when it was created; create it again"
@@ -190,9 +192,10 @@ def _past_the_gate(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
 def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, list[str]]:
     """What the controller would know, and the objects that it could not handle."""
     now = cluster.now.timestamp()
-    made = Dispatcher(NullOrders(), policy, lambda: now, Random(0), Limits())
+    state = ClusterState(policy)
+    made = Dispatcher(state, NullOrders(), lambda: now, Random(0), Limits())
     # In the order in which the controller starts: storage, nodes, allocations, pods.
-    made.filters.volumes_known = cluster.storage is not None
+    state.filters.volumes_known = cluster.storage is not None
     for namespace in cluster.namespaces:
         made.namespace_changed(None, namespace)
     for stored in cluster.storage or ():
@@ -206,7 +209,7 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
     made.resume()
     left_out = [f"{unread.object}: {unread.why}" for unread in cluster.unread]
     pods = {pod.metadata.uid: str(key_of(pod)) for pod in cluster.pods}
-    left_out += [f"{kind} {pods[key] if kind is ObjectKind.POD else key}: {why}" for kind, key, why in made.quarantine]
+    left_out += [f"{kind} {pods[key] if kind is ObjectKind.POD else key}: {why}" for kind, key, why in state.quarantine]
     return made, left_out
 
 

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta
 
 from instaslice.api.instaslice import AllocationState
 from instaslice.doctor import gpu_rules, node_rules, pod_rules
-from instaslice.doctor.cluster_state import ClusterState, HeldAllocation
 from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster
 from instaslice.doctor.readable import readable
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 """Seconds that creating or destroying a slice may take without a reason given."""
 INTERVAL = 0.5
 
-Rule = Callable[[ClusterState], Iterator[Finding]]
+Rule = Callable[[ObservedCluster], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (
     readable,
@@ -42,7 +42,7 @@ Transition = tuple[str, str, AllocationState]
 
 
 def examine(
-    cluster: ClusterState, since: Mapping[Transition, datetime] | None = None, patience: float = PATIENCE
+    cluster: ObservedCluster, since: Mapping[Transition, datetime] | None = None, patience: float = PATIENCE
 ) -> list[Finding]:
     """Everything that is wrong, sorted. `since` says when each transition was first seen."""
     found = [finding for rule in RULES for finding in rule(cluster)]
@@ -50,7 +50,7 @@ def examine(
     return sorted(set(found))
 
 
-def transitions(cluster: ClusterState) -> dict[Transition, HeldAllocation]:
+def transitions(cluster: ObservedCluster) -> dict[Transition, HeldAllocation]:
     """Slices that are being created or destroyed, unless a reason says why it takes long."""
     found: dict[Transition, HeldAllocation] = {}
     for held in cluster.allocations:
@@ -61,7 +61,7 @@ def transitions(cluster: ClusterState) -> dict[Transition, HeldAllocation]:
     return found
 
 
-def _stuck(cluster: ClusterState, since: Mapping[Transition, datetime], patience: timedelta) -> Iterator[Finding]:
+def _stuck(cluster: ObservedCluster, since: Mapping[Transition, datetime], patience: timedelta) -> Iterator[Finding]:
     for transition, held in transitions(cluster).items():
         lasted = cluster.now - since.get(transition, cluster.now)
         if transition in since and lasted >= patience:
@@ -82,14 +82,14 @@ class Doctor:
         """How many slices were being created or destroyed at the last examination."""
         return len(self._since)
 
-    def examine(self, cluster: ClusterState) -> list[Finding]:
+    def examine(self, cluster: ObservedCluster) -> list[Finding]:
         self._since = {each: self._since.get(each, cluster.now) for each in transitions(cluster)}
         return examine(cluster, self._since, self._patience)
 
 
 async def check(client: Client, clock: Clock | None = None) -> list[Finding]:
     """What is wrong at this moment, transient findings included."""
-    return examine(await ClusterState.read(client, clock or SystemClock()))
+    return examine(await ObservedCluster.read(client, clock or SystemClock()))
 
 
 async def wait_until_settled(
@@ -112,7 +112,7 @@ async def wait_until_settled(
     deadline = clock.monotonic() + timeout
     before: list[Finding] = []
     while True:
-        found = doctor.examine(await ClusterState.read(client, clock))
+        found = doctor.examine(await ObservedCluster.read(client, clock))
         on_progress(found, doctor.moving)
         if not found and not doctor.moving:
             return []

@@ -5,15 +5,15 @@ from itertools import combinations
 
 from instaslice.api.instaslice import AllocationState, Instaslice, PreparedSlice, SliceState
 from instaslice.api.summary import holds_slot
-from instaslice.doctor.cluster_state import ClusterState, HeldAllocation, allocations_of, object_name
 from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, allocations_of, object_name
 from instaslice.doctor.readable import geometries
 from instaslice.geometry import Placement, States
 
 RUNNING = (AllocationState.CREATED, AllocationState.UNGATED)
 
 
-def no_overlap(cluster: ClusterState) -> Iterator[Finding]:
+def no_overlap(cluster: ObservedCluster) -> Iterator[Finding]:
     for instaslice in cluster.instaslices:
         name = object_name(instaslice)
         present = [held for held in allocations_of(instaslice) if not held.slice_deleted]
@@ -35,7 +35,7 @@ def no_overlap(cluster: ClusterState) -> Iterator[Finding]:
                     yield Finding(Invariant.NO_OVERLAP, name, message, transient=transient)
 
 
-def legal_layout(cluster: ClusterState) -> Iterator[Finding]:
+def legal_layout(cluster: ObservedCluster) -> Iterator[Finding]:
     for instaslice in cluster.instaslices:
         states = geometries(instaslice)
         for gpu in instaslice.status.gpus:
@@ -69,7 +69,7 @@ def _illegal_layout(
         yield Finding(Invariant.LEGAL_LAYOUT, name, message)
 
 
-def slice_exists(cluster: ClusterState) -> Iterator[Finding]:
+def slice_exists(cluster: ObservedCluster) -> Iterator[Finding]:
     running = {pod.metadata.uid for pod in cluster.running}
     for held in cluster.allocations:
         a, prepared = held.allocation, held.prepared
@@ -93,7 +93,7 @@ def slice_exists(cluster: ClusterState) -> Iterator[Finding]:
         yield Finding(Invariant.SLICE_EXISTS, f"instaslice {held.node}", message, transient=transient)
 
 
-def slice_owned(cluster: ClusterState) -> Iterator[Finding]:
+def slice_owned(cluster: ObservedCluster) -> Iterator[Finding]:
     for instaslice in cluster.instaslices:
         allocated = {each.id for each in instaslice.spec.allocations}
         for prepared in instaslice.status.slices:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from instaslice.api.instaslice import Instaslice
-from instaslice.doctor.cluster_state import ClusterState, HeldAllocation, allocations_of, object_name
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.gpu_rules import no_overlap
+from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, allocations_of, object_name
 from instaslice.doctor.pod_rules import pod_has_slices, uuids
 from instaslice.doctor.requested import gated, requests_slices
 from instaslice.kube.core import Pod
@@ -43,7 +43,7 @@ SlicesInUse = dict[str, list[SliceInUse]]
 class HistoryCheck:
     """`before` is what pods held when an earlier check ended: pods that still run must still hold it."""
 
-    def __init__(self, base: ClusterState, before: SlicesInUse | None = None) -> None:
+    def __init__(self, base: ObservedCluster, before: SlicesInUse | None = None) -> None:
         self._pods = dict(base.pods_by_uid)
         self._instaslices = dict(base.instaslices_by_name)
         self._now = base.now
@@ -86,7 +86,7 @@ class HistoryCheck:
             self._check_ungated(pod, write.version)
 
     def _check_ungated(self, pod: Pod, version: int) -> None:
-        cluster = ClusterState([pod], [], list(self._instaslices.values()), self._now)
+        cluster = ObservedCluster([pod], [], list(self._instaslices.values()), self._now)
         for finding in pod_has_slices(cluster):
             self._add(version, finding.invariant, finding.object, finding.message)
         allocations = cluster.allocations_by_pod.get(pod.metadata.uid, [])
@@ -115,7 +115,7 @@ class HistoryCheck:
             return
         self._instaslices[name] = instaslice
         if _overlaps(instaslice):
-            for finding in no_overlap(ClusterState([], [], [instaslice], self._now)):
+            for finding in no_overlap(ObservedCluster([], [], [instaslice], self._now)):
                 if not finding.transient:
                     self._add(write.version, finding.invariant, finding.object, finding.message)
         self._check_losses(instaslice, write.version)

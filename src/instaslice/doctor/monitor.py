@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
-from instaslice.doctor.cluster_state import ClusterState
 from instaslice.doctor.findings import Finding
 from instaslice.doctor.history import HistoryCheck, ObjectWrite, SlicesInUse
+from instaslice.doctor.observed_cluster import ObservedCluster
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.core import PODS, Pod
@@ -35,7 +35,7 @@ PATIENCE = 60.0
 class HistorySegment:
     """The writes that both watches reported without a gap, after a known state."""
 
-    base: ClusterState
+    base: ObservedCluster
     writes: list[ObjectWrite] = field(default_factory=list)
 
 
@@ -184,11 +184,11 @@ class ClusterMonitor:
             ):
                 await self._clock.sleep(0.02)
 
-    async def _read(self) -> ClusterState:
+    async def _read(self) -> ObservedCluster:
         deadline = self._clock.monotonic() + PATIENCE
         while True:
             try:
-                return await ClusterState.read(self._client, self._clock)
+                return await ObservedCluster.read(self._client, self._clock)
             except KubeError:
                 if self._clock.monotonic() >= deadline:
                     raise

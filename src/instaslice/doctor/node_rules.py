@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from instaslice.api import names
 from instaslice.api.instaslice import Health, Instaslice
-from instaslice.doctor.cluster_state import ClusterState, object_name
 from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.observed_cluster import ObservedCluster, object_name
 from instaslice.doctor.readable import geometries, node_error, pod_error
 from instaslice.doctor.requested import CHECKED, amounts, requested_amounts, requests_slices
 from instaslice.geometry import ProfileName, States
@@ -16,7 +16,7 @@ from instaslice.kube.quantities import whole
 from instaslice.kube.quantities import words as quantity
 
 
-def node_suffices(cluster: ClusterState) -> Iterator[Finding]:
+def node_suffices(cluster: ObservedCluster) -> Iterator[Finding]:
     """Bound pods count with their requests, pods that are not bound yet with their allocations."""
     ours: dict[str, Counter[str]] = {}
     others: dict[str, Counter[str]] = {}
@@ -57,7 +57,7 @@ def _shortages(node: Node, ours: Counter[str], others: Counter[str]) -> Iterator
         )
 
 
-def capacity_true(cluster: ClusterState) -> Iterator[Finding]:
+def capacity_true(cluster: ObservedCluster) -> Iterator[Finding]:
     for instaslice in cluster.instaslices:
         node = cluster.nodes_by_name.get(instaslice.metadata.name)
         states = geometries(instaslice)
@@ -106,7 +106,7 @@ def _most_per_gpu(states: States) -> dict[str, int]:
     return {**most, names.MEMORY: states.most_label_gb()}
 
 
-def hardware_there(cluster: ClusterState) -> Iterator[Finding]:
+def hardware_there(cluster: ObservedCluster) -> Iterator[Finding]:
     yield from _reported_twice(cluster)
     for instaslice in cluster.instaslices:
         name = object_name(instaslice)
@@ -121,7 +121,7 @@ def hardware_there(cluster: ClusterState) -> Iterator[Finding]:
             yield Finding(Invariant.HARDWARE_THERE, name, message, transient=True)
 
 
-def _reported_twice(cluster: ClusterState) -> Iterator[Finding]:
+def _reported_twice(cluster: ObservedCluster) -> Iterator[Finding]:
     reported: dict[str, str] = {}
     for instaslice in cluster.instaslices:
         for gpu in instaslice.status.gpus:

@@ -7,8 +7,8 @@ from datetime import timedelta
 from instaslice.api import names
 from instaslice.api.instaslice import SliceState
 from instaslice.api.summary import holds_slot
-from instaslice.doctor.cluster_state import ClusterState, HeldAllocation, object_name
 from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, object_name
 from instaslice.doctor.readable import pod_error
 from instaslice.doctor.requested import gated, gates, requested_slices, requests_slices
 from instaslice.kube.core import Pod
@@ -18,7 +18,7 @@ CONDITION_EXPECTED = timedelta(seconds=30)
 """The age at which a waiting pod must have its condition."""
 
 
-def pod_exists(cluster: ClusterState) -> Iterator[Finding]:
+def pod_exists(cluster: ObservedCluster) -> Iterator[Finding]:
     for uid, all_held in cluster.allocations_by_pod.items():
         pod = cluster.pods_by_uid.get(uid)
         if pod is not None and not pod.ended:
@@ -30,7 +30,7 @@ def pod_exists(cluster: ClusterState) -> Iterator[Finding]:
         yield Finding(Invariant.POD_EXISTS, f"instaslice {held.node}", message, transient=True)
 
 
-def uuid_matches(cluster: ClusterState) -> Iterator[Finding]:
+def uuid_matches(cluster: ObservedCluster) -> Iterator[Finding]:
     for pod in cluster.running:
         all_held = cluster.allocations_by_pod.get(pod.metadata.uid, [])
         reported = [held.prepared.mig_uuid for held in all_held if held.prepared is not None and held.created]
@@ -45,7 +45,7 @@ def uuid_matches(cluster: ClusterState) -> Iterator[Finding]:
             yield Finding(Invariant.UUID_MATCHES, object_name(pod), message)
 
 
-def uuid_once(cluster: ClusterState) -> Iterator[Finding]:
+def uuid_once(cluster: ObservedCluster) -> Iterator[Finding]:
     owner: dict[str, Pod] = {}
     for pod in cluster.running:
         for uuid in uuids(pod):
@@ -66,7 +66,7 @@ def uuid_once(cluster: ClusterState) -> Iterator[Finding]:
                 yield Finding(Invariant.UUID_ONCE, object_name(instaslice), message)
 
 
-def pod_has_slices(cluster: ClusterState) -> Iterator[Finding]:
+def pod_has_slices(cluster: ObservedCluster) -> Iterator[Finding]:
     for pod in cluster.running:
         if pod_error(pod):
             continue  # what it should hold is unknown
@@ -78,7 +78,7 @@ def pod_has_slices(cluster: ClusterState) -> Iterator[Finding]:
         yield Finding(Invariant.POD_HAS_SLICES, object_name(pod), message, transient=_transient(cluster, pod))
 
 
-def _transient(cluster: ClusterState, pod: Pod) -> bool:
+def _transient(cluster: ObservedCluster, pod: Pod) -> bool:
     """The pod is about to go, or the controller is about to restore the allocations of the slices that it uses."""
     node = pod.spec.node_name
     if pod.metadata.deletion_timestamp is not None or (node and not cluster.node_ready(node)):
@@ -92,7 +92,7 @@ def _transient(cluster: ClusterState, pod: Pod) -> bool:
     return bool(annotated) and foreign.issuperset(annotated)
 
 
-def pod_remembered(cluster: ClusterState) -> Iterator[Finding]:
+def pod_remembered(cluster: ObservedCluster) -> Iterator[Finding]:
     for pod in cluster.pods:
         if not requests_slices(pod) or gates(pod) != [names.GATE] or pod.ended or pod.metadata.deletion_timestamp:
             continue
@@ -109,7 +109,7 @@ def pod_remembered(cluster: ClusterState) -> Iterator[Finding]:
         yield Finding(Invariant.POD_REMEMBERED, object_name(pod), message, transient=transient)
 
 
-def right_node(cluster: ClusterState) -> Iterator[Finding]:
+def right_node(cluster: ObservedCluster) -> Iterator[Finding]:
     for uid, all_held in cluster.allocations_by_pod.items():
         pod = cluster.pods_by_uid.get(uid)
         if pod is None or pod.ended:

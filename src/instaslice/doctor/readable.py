@@ -4,15 +4,15 @@ from collections.abc import Iterator
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Instaslice
-from instaslice.doctor.cluster_state import ClusterState, object_name
 from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.observed_cluster import ObservedCluster, object_name
 from instaslice.doctor.requested import amounts, requested_amounts, requested_slices
 from instaslice.errors import InstasliceError
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node, Pod
 
 
-def readable(cluster: ClusterState) -> Iterator[Finding]:
+def readable(cluster: ObservedCluster) -> Iterator[Finding]:
     for unread in cluster.unread:
         yield Finding(Invariant.READABLE, unread.object, unread.why)
     for pod in cluster.pods:

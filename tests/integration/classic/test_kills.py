@@ -19,7 +19,7 @@ from invariants import monitored
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.doctor import wait_until_settled
-from instaslice.drivers.memory import Memory
+from instaslice.drivers.state_file import StateFile
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS
@@ -86,7 +86,7 @@ async def held(client, cluster):
     hardware = {
         (gpu, made.profile, made.start)
         for file in cluster.layout.gpus.glob("*.gpus")
-        for gpu, card in Memory(file).contents.gpus.items()
+        for gpu, card in StateFile(file).contents.gpus.items()
         for made in card.instances.values()
     }
     return promised, hardware
@@ -104,8 +104,8 @@ async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, record_
     reflector = Reflector(client, PODS, witness, clock=SystemClock(), rng=random.Random(0))
     watching = asyncio.create_task(reflector.run())
     try:
-        async with monitored(client) as monitor:
-            monitor.settles = False  # below, with words of our own
+        async with monitored(client) as overseer:
+            overseer.settles = False  # below, with words of our own
             await load.begin()
             await witness.until(not_begun, 60, "not running")
             before = await lives(client)

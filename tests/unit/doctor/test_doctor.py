@@ -9,7 +9,7 @@ from small_worlds import A100, CAPACITY, NOW, allocation, instaslice, made, node
 
 from instaslice.api.instaslice import AllocationState, Health, PreparedSlice, SliceState
 from instaslice.api.names import GATE
-from instaslice.doctor import ClusterState, Doctor, Invariant, examine, wait_until_settled
+from instaslice.doctor import Doctor, Invariant, ObservedCluster, examine, wait_until_settled
 from instaslice.geometry import States
 from instaslice.kube.core import NodeSelectorTerm
 
@@ -430,7 +430,7 @@ async def test_one_look_calls_nothing_stuck(monkeypatch):
     async def look(*_):
         return here
 
-    monkeypatch.setattr(ClusterState, "read", look)
+    monkeypatch.setattr(ObservedCluster, "read", look)
     assert await wait_until_settled(None, 0) == []
 
 
@@ -469,7 +469,7 @@ WRONG = world([A])
 )
 async def test_what_counts_when_the_time_is_over(monkeypatch, seen, found):
     looks = Looks(*seen)
-    monkeypatch.setattr(ClusterState, "read", looks.look)
+    monkeypatch.setattr(ObservedCluster, "read", looks.look)
     told = await wait_until_settled(None, 5.25, clock=looks.clock, interval=0.5)
     assert [each.invariant for each in told] == found
 

@@ -16,7 +16,7 @@ from instaslice.api.names import GATE
 from instaslice.controller.explain import Stage, explain
 from instaslice.controller.requests import effective
 from instaslice.controller.wants import wanted
-from instaslice.doctor import ClusterState, HistoryCheck, Invariant, ObjectWrite, examine
+from instaslice.doctor import HistoryCheck, Invariant, ObjectWrite, ObservedCluster, examine
 from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client
@@ -31,7 +31,7 @@ ADAPTIVE = policies.named("adaptive")
 
 
 def moment(cluster):
-    return ClusterState(*cluster, now=NOW, version="7")
+    return ObservedCluster(*cluster, now=NOW, version="7")
 
 
 def test_the_cluster_that_odd_ones_are_made_from_is_in_order():
@@ -307,7 +307,7 @@ class Lists:
 async def test_an_object_that_does_not_decode_is_named_and_costs_no_other():
     readable = {"metadata": {"namespace": "team-a", "name": "good", "uid": "u"}}
     odd = {"metadata": {"namespace": "team-a", "name": "bad", "uid": "v"}, "spec": {"containers": 7}}
-    here = await ClusterState.read(Client(Lists(pods=[odd, readable], nodes=[], instaslices=[])), SystemClock())
+    here = await ObservedCluster.read(Client(Lists(pods=[odd, readable], nodes=[], instaslices=[])), SystemClock())
     assert [each.metadata.name for each in here.pods] == ["good"]
     (found,) = examine(here)
     assert (found.invariant, found.object) == (Invariant.READABLE, "pod team-a/bad")

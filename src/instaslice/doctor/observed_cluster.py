@@ -41,7 +41,7 @@ class HeldAllocation(NamedTuple):
         return f"{a.profile} at {a.start} of {a.gpu} for pod {a.pod.namespace}/{a.pod.name} ({a.id}, {a.state})"
 
 
-class ClusterState(ClusterSnapshot):
+class ObservedCluster(ClusterSnapshot):
     @cached_property
     def pods_by_uid(self) -> dict[str, Pod]:
         return {pod.metadata.uid: pod for pod in self.pods}
