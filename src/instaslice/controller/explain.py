@@ -19,7 +19,7 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.controller.pod_condition import FULL, condition_of
+from instaslice.controller.pod_condition import FULL, PodCondition, condition_of
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
@@ -95,29 +95,28 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
         return explanation(stage=Stage.ENDED, since=_changed(pod, "Ready"), message=message)
     dispatcher, left_out = _dispatcher(cluster, policy)
     explanation = partial(explanation, left_out=left_out)
-    uid = pod.metadata.uid
-    if uid in dispatcher.state.queue:
-        request = dispatcher.placer.request(pod)
+    state, uid = dispatcher.state, pod.metadata.uid
+    condition = condition_of(state, dispatcher.placer, uid)
+    if uid in state.queue:
+        request, ahead = dispatcher.placer.request(pod), state.queue.ahead(uid)
         return explanation(
             stage=Stage.WAITING,
             since=created,
-            message=_why_waiting(dispatcher, uid),
-            ahead=dispatcher.state.queue.ahead(uid),
-            nodes=_ruled_out(dispatcher.state, pod, request),
+            message=condition.message if condition else _about_to_be_placed(ahead),
+            ahead=ahead,
+            nodes=_ruled_out(state, pod, request),
             could=_could_hold(dispatcher, pod, request),
         )
     if gated(pod) and (others := held_by_others(pod)):
         message = f"waits for other gates to be removed first: {', '.join(others)}"
         return explanation(stage=Stage.HELD, since=created, message=message)
-    stage, message = (_gated if gated(pod) else _past_the_gate)(dispatcher, pod)
+    stage, message = _gated(state, pod, condition) if gated(pod) else _past_the_gate(pod, condition)
     since = _changed(pod, names.SLICE_READY) or created
     return explanation(stage=stage, since=since, message=message, slices=_locations(cluster, uid))
 
 
-def _why_waiting(dispatcher: Dispatcher, uid: str) -> str:
-    if condition := condition_of(dispatcher.state, dispatcher.placer, uid):
-        return condition.message
-    if dispatcher.state.queue.ahead(uid):
+def _about_to_be_placed(ahead: int) -> str:
+    if ahead:
         return "fits now, and is placed once the pods ahead of it have been considered"
     return "fits now, and is about to be placed; does the controller run?"
 
@@ -165,15 +164,13 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     return f"none of its GPUs has {', '.join(lacking)}" if lacking else FULL
 
 
-def _gated(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
-    condition = condition_of(dispatcher.state, dispatcher.placer, pod.metadata.uid)
-    reservation = dispatcher.state.ledger.reservations.get(pod.metadata.uid)
+def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:
+    reservation = state.ledger.reservations.get(pod.metadata.uid)
     stage = Stage.STARTING if reservation is not None and reservation.phase(pod) is Phase.CREATED else Stage.CREATING
     return stage, condition.message if condition else "is about to be ungated"
 
 
-def _past_the_gate(dispatcher: Dispatcher, pod: Pod) -> tuple[Stage, str]:
-    condition = condition_of(dispatcher.state, dispatcher.placer, pod.metadata.uid)
+def _past_the_gate(pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:
     if names.MIG_UUIDS not in pod.metadata.annotations:
         stage = Stage.TROUBLED
         message = "is past its gate without slices: our webhook did not see it when it was created; create it again"
