@@ -84,7 +84,7 @@ Examples:
     default=0,
     show_default=True,
     metavar="N",
-    help="Show node autoscalers what pods wait for, by at most N placeholder pods; 0 shows nothing.",
+    help=f"Show node autoscalers what pods wait for, with at most N placeholder pods in {names.PLACEHOLDERS}; 0: off.",
 )
 @click.option("--rate", type=Finite(1), default=1000, show_default=True, help="Requests a second, at most.")
 def command(

@@ -13,7 +13,7 @@ from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet.services import LIST_PODS
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.controller.doctor import Invariant
+from instaslice.doctor import Invariant
 from instaslice.kube.core import EVENTS, NAMESPACES, NODES, PODS, Bare
 from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import Key
