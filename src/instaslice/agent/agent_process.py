@@ -13,12 +13,12 @@ from typing import Any
 
 from instaslice.agent import report
 from instaslice.agent.gpu_source import GpuSource
+from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
-from instaslice.agent.worker_context import OrphanPolicy, WorkerContext
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice
 from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
@@ -155,9 +155,9 @@ class AgentProcess:
         uid = instaslice.metadata.uid
         regarding = ObjectReference(api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=uid)
         changed = partial(self._queue.add, name)
-        driver, control = self._gpu_source.connect(node, partial(self._warn, regarding), changed)
+        driver, apply_annotations = self._gpu_source.connect(node, partial(self._warn, regarding), changed)
         # Before the agent reads the hardware: a reboot that was requested while no agent ran has happened.
-        control.apply_annotations(node)
+        apply_annotations(node)
         context = WorkerContext(
             driver=driver,
             executor=self._executor,
@@ -173,7 +173,7 @@ class AgentProcess:
             node=node,
             gpus=gpus,
             agent=agent,
-            control=control,
+            apply_annotations=apply_annotations,
             advertised=advertised(agent.models),
             regarding=regarding,
             writer=CoalescingWriter(

@@ -5,8 +5,7 @@ from datetime import datetime
 import msgspec
 
 from instaslice.agent.decision import report_of
-from instaslice.agent.gpu_worker import GpuWorker
-from instaslice.agent.worker_context import WorkerContext
+from instaslice.agent.gpu_worker import GpuWorker, WorkerContext
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (

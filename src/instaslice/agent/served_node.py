@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from instaslice.agent import report
-from instaslice.agent.gpu_source import NodeControl
+from instaslice.agent.gpu_source import ApplyAnnotations
 from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, capacity
@@ -26,7 +26,7 @@ class ServedNode:
     node: Node
     gpus: Hashable
     agent: NodeAgent
-    control: NodeControl
+    apply_annotations: ApplyAnnotations
     advertised: dict[str, str]
     regarding: ObjectReference
     writer: CoalescingWriter[Instaslice, InstasliceStatus]
@@ -41,7 +41,7 @@ class ServedNode:
 
     async def reconcile(self, node: Node, instaslice: Instaslice) -> float:
         """Do what is due and report it; the seconds until something will be due again."""
-        self.control.apply_annotations(node)
+        self.apply_annotations(node)
         self._resync(instaslice)
         self.agent.set_allocations(instaslice)
         # Before as well: a slice is taken from its container first, and destroyed then.
@@ -77,7 +77,7 @@ class ServedNode:
         """Write what has changed; the seconds to wait where that can wait."""
         status = self.agent.status(capacity(node), self.devices.kubelet_silence if self.devices else "")
         if self.devices is not None:
-            status = report.with_holders(status, self.devices.pod_of)
+            status = report.with_holders(status, self.devices.holders.pod_of)
         ops = report.patch(self.writer.written, status)
         if not ops:
             return None

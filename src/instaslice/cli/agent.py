@@ -12,10 +12,10 @@ from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import EmulatedGpus, Emulation
 from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
+from instaslice.agent.gpu_worker import OrphanPolicy
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
-from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.cli.numbers import Finite
 from instaslice.cli.signals import run_until_signalled

@@ -25,7 +25,7 @@ AllocatedSlice = tuple[Allocation, Slice]
 """An allocation and the slice that exists for it."""
 
 
-class CdiFiles:
+class CdiFiles(CdiFolder):
     """Keeps the files true."""
 
     def __init__(
@@ -41,20 +41,13 @@ class CdiFiles:
     ) -> None:
         """A driver that blocks describes slices in a task of its own, started by `spawn`; `described` says that one has
         ended, and `warn` why it failed."""
-        self._folder = CdiFolder(folder)
+        super().__init__(folder)
         self._wiring, self._executor, self._clock = wiring, executor, clock
         self._spawn, self._warn, self._described = spawn, warn, described
         self._edits: dict[Slice, Edits] = {}
         self._pending: set[Slice] = set()
 
-    def devices(self) -> set[DeviceId]:
-        """Those that have a file."""
-        return self._folder.devices()
-
-    def remove(self, device: DeviceId) -> None:
-        self._folder.remove(device)
-
-    def replace(
+    def update(
         self, bound: Mapping[DeviceId, AllocatedSlice], slices: Sequence[AllocatedSlice], keep: Set[DeviceId]
     ) -> None:
         """Have files for `bound` and no other ids, except those to `keep` as they are. `slices` are all of the node:
@@ -64,7 +57,7 @@ class CdiFiles:
             edits = self._edits_for(held)
             if edits is not None:
                 files[device] = _file(device, allocation, edits, slices)
-        self._folder.replace(files, keep=keep)
+        self.replace(files, keep=keep)
         exist = {held for _, held in slices}
         self._edits = {held: edits for held, edits in self._edits.items() if held in exist}
 

@@ -36,7 +36,7 @@ class NodeDevices:
         self._status_changed: Callable[[], None] = lambda: None
         self._changed = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
-        self._holders = DeviceHolders(paths, clock, lambda note: self._warn(note))
+        self.holders = DeviceHolders(paths, clock, lambda note: self._warn(note))
         self._files = CdiFiles(
             paths.cdi,
             wiring,
@@ -76,40 +76,26 @@ class NodeDevices:
             return
         self._slices, self._named, self._foreign, self._gpus = now
         for device in self._files.devices() - self._orphaned():
-            if self._holders.assigned.get(device) not in usable:
+            if self.holders.assigned.get(device) not in usable:
                 self._files.remove(device)
         self._publish_devices()
         self._changed.set()
 
     @property
-    def known_to_kubelet(self) -> bool:
-        return self._advertised.known_to_kubelet
-
-    @property
     def kubelet_silence(self) -> str:
         """Why pods cannot start here, where the kubelet does not listen to us."""
-        if self.known_to_kubelet:
+        if self._advertised.known_to_kubelet:
             return ""
         socket = self._paths.plugins / KUBELET
         return (
             f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
         )
 
-    def pod_of(self, location: SliceLocation) -> str:
-        """The uid of the pod that holds a slice without an allocation, by the last answer of the kubelet; empty where
-        no pod does."""
-        return self._holders.pod_of(location)
-
-    async def in_use(self, slices: Sequence[Slice]) -> dict[Slice, str]:
-        """Those of the slices that containers hold, allocated or not, and which. Raises InstasliceError where the
-        kubelet does not answer."""
-        return await self._holders.in_use(slices)
-
     # Called by the kubelet ------------------------------------------------------------------------------------------
 
     def allocate(self, devices: Sequence[DeviceId]) -> list[str]:
         """Hand out ids to a container that is not known yet. Raises NoSlice."""
-        self._holders.allocate(devices, self._wanted)
+        self.holders.allocate(devices, self._wanted)
         for each in devices:
             self._files.remove(each)
         self._changed.set()
@@ -142,23 +128,23 @@ class NodeDevices:
 
     async def _reconcile(self) -> bool:
         """Learn who holds what and act on it; whether there are ids whose holder is still unknown."""
-        others = await self._holders.refresh(self._wanted)
-        if others and any(each not in self._slices for each in self._holders.assigned.values() if each):
+        others = await self.holders.refresh(self._wanted)
+        if others and any(each not in self._slices for each in self.holders.assigned.values() if each):
             self._status_changed()
         self._write_cdi()
         self._publish_devices()
-        return bool(self._holders.opened)
+        return bool(self.holders.opened)
 
     def _write_cdi(self) -> None:
         bound = {
             device: self._slices[held]
-            for device, held in self._holders.assigned.items()
+            for device, held in self.holders.assigned.items()
             if held is not None and held in self._slices
         }
-        self._files.replace(bound, tuple(self._slices.values()), keep=self._orphaned())
+        self._files.update(bound, tuple(self._slices.values()), keep=self._orphaned())
 
     def _publish_devices(self) -> None:
-        self._advertised.publish(self._gpus, self._holders.assigned)
+        self._advertised.publish(self._gpus, self.holders.assigned)
 
     def _orphaned(self) -> set[DeviceId]:
         """Ids that are bound to a slice that exists, or may exist, and that no allocation names."""
@@ -168,7 +154,7 @@ class NodeDevices:
             may_exist = held.gpu in unlisted and held not in self._named
             return may_exist or held.location in self._foreign
 
-        return {device for device, held in self._holders.assigned.items() if held is not None and orphaned(held)}
+        return {device for device, held in self.holders.assigned.items() if held is not None and orphaned(held)}
 
     @property
     def _wanted(self) -> list[Allocation]:
