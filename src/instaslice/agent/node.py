@@ -6,6 +6,7 @@ import msgspec
 
 from instaslice.agent.decision import report_of
 from instaslice.agent.gpu_worker import GpuWorker, WorkerContext
+from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
@@ -129,14 +130,12 @@ class NodeAgent:
         return (*self._unplaced, *(each for worker in self._workers.values() for each in worker.reports))
 
     @property
-    def unhealthy(self) -> dict[str, str]:
-        """Each GPU, in order, and why it is unhealthy; empty when it is healthy."""
-        return {uuid: worker.unhealthy.message if worker.unhealthy else "" for uuid, worker in self._workers.items()}
-
-    @property
-    def unlisted(self) -> set[str]:
-        """The GPUs whose slices this process has not listed yet."""
-        return {uuid for uuid, worker in self._workers.items() if not worker.listed}
+    def gpus(self) -> list[AdvertisedGpu]:
+        """Each GPU, in order, as the kubelet is to know it."""
+        return [
+            AdvertisedGpu(uuid, each.gpu.model, each.unhealthy.message if each.unhealthy else "", each.listed)
+            for uuid, each in self._workers.items()
+        ]
 
     def status(self, capacity: NodeCapacity | None, kubelet_silence: str = "") -> InstasliceStatus:
         """The status now; `capacity` is what pods may use of the node, `kubelet_silence` why none can start."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from instaslice.agent import report
 from instaslice.agent.gpu_source import ApplyAnnotations
-from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, capacity
 from instaslice.api.instaslice import Instaslice, InstasliceStatus
@@ -65,13 +64,8 @@ class ServedNode:
     def _update_devices(self, instaslice: Instaslice) -> None:
         if self.devices is None:
             return
-        agent, unlisted = self.agent, self.agent.unlisted
-        gpus = [
-            AdvertisedGpu(uuid, model, unhealthy, uuid not in unlisted)
-            for (uuid, unhealthy), model in zip(agent.unhealthy.items(), agent.models, strict=True)
-        ]
-        slices = agent.slices
-        self.devices.update(instaslice.spec.allocations, report.usable(slices), report.foreign(slices), gpus)
+        slices = self.agent.slices
+        self.devices.update(instaslice.spec.allocations, report.usable(slices), report.foreign(slices), self.agent.gpus)
 
     async def _report(self, node: Node) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
