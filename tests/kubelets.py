@@ -57,9 +57,9 @@ class Kubelet:
 
     async def _list(self, _question, _context):
         answer = pods.ListPodResourcesResponse()
-        for seat, pod in self.held.items():
+        for device, pod in self.held.items():
             main = answer.pod_resources.add(name=pod, namespace="team").containers.add(name="main")
-            main.devices.add(resource_name=RESOURCE, device_ids=[seat])
+            main.devices.add(resource_name=RESOURCE, device_ids=[device])
         self.asked.set()
         await self.answers.wait()
         return answer
@@ -67,11 +67,11 @@ class Kubelet:
     def channel(self, resource=RESOURCE):
         return grpc.aio.insecure_channel(f"unix:{self.paths.plugins / self.registered[resource]}")
 
-    async def admit(self, pod, *seats):
+    async def admit(self, pod, *ids):
         async with self.channel() as channel:
-            question = plugins.AllocateRequest(container_requests=[{"devices_ids": seats}])
+            question = plugins.AllocateRequest(container_requests=[{"devices_ids": ids}])
             answer = await services.ALLOCATE.call(channel, question, timeout=10)
-        self.held.update(dict.fromkeys(seats, pod))
+        self.held.update(dict.fromkeys(ids, pod))
         return [each.name for each in answer.container_responses[0].cdi_devices]
 
 

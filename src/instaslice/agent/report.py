@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from instaslice.agent.kubelet.device_ids import SliceLocation
+from instaslice.agent.kubelet.device_ids import SliceAddress
 from instaslice.api.instaslice import InstasliceStatus, PreparedSlice, SliceState
 from instaslice.drivers import GpuUuid, MigUuid, Slice
 from instaslice.geometry import Placement
@@ -54,10 +54,10 @@ def in_progress(status: InstasliceStatus) -> bool:
     return any(each.state in _IN_PROGRESS for each in status.slices)
 
 
-def with_holders(status: InstasliceStatus, pod_of: Callable[[SliceLocation], str]) -> InstasliceStatus:
+def with_holders(status: InstasliceStatus, pod_of: Callable[[SliceAddress], str]) -> InstasliceStatus:
     """The same, with the pod that holds each foreign slice."""
     slices = tuple(
-        msgspec.structs.replace(each, holder=pod_of(_location(each))) if each.state is SliceState.FOREIGN else each
+        msgspec.structs.replace(each, holder=pod_of(_address(each))) if each.state is SliceState.FOREIGN else each
         for each in status.slices
     )
     return msgspec.structs.replace(status, slices=slices)
@@ -74,10 +74,10 @@ def usable(reports: Iterable[PreparedSlice]) -> dict[str, Slice]:
     }
 
 
-def foreign(reports: Iterable[PreparedSlice]) -> set[SliceLocation]:
+def foreign(reports: Iterable[PreparedSlice]) -> set[SliceAddress]:
     """Where slices exist that no allocation names."""
-    return {_location(each) for each in reports if each.state is SliceState.FOREIGN}
+    return {_address(each) for each in reports if each.state is SliceState.FOREIGN}
 
 
-def _location(report: PreparedSlice) -> SliceLocation:
-    return SliceLocation(report.gpu, report.profile, report.start)
+def _address(report: PreparedSlice) -> SliceAddress:
+    return SliceAddress(report.gpu, report.profile, report.start)

@@ -23,11 +23,11 @@ KEPT_THREADS = 64
 """More than a machine has GPUs."""
 
 
-class Timer(Protocol):
+class DeadlineTimer(Protocol):
     def cancel(self) -> None: ...
 
 
-CallLater = Callable[[float, Callable[[], None]], Timer]
+CallLater = Callable[[float, Callable[[], None]], DeadlineTimer]
 
 
 class GpuExecutor:

@@ -1,4 +1,4 @@
-"""Which seat is whose, in whatever order pods come and go."""
+"""Which device id is whose, in whatever order pods come and go."""
 
 import msgspec
 import pytest
@@ -40,7 +40,7 @@ A, B = promise("a", 0), promise("b", 1)
 
 
 @pytest.mark.parametrize("profile, name", [("1g.5gb", "1g.5gb-3"), ("1g.5gb+me", "1g.5gb.me-3"), ("2g.24gb-me", None)])
-def test_a_seat_has_a_name_that_the_runtime_allows(profile, name):
+def test_a_device_id_has_a_name_that_the_runtime_allows(profile, name):
     told = device_id(profile, 3)
     assert profile_of(told) == profile
     assert told == (name or told)
@@ -67,13 +67,13 @@ def test_a_seat_has_a_name_that_the_runtime_allows(profile, name):
         ),
     ],
 )
-def test_open_seats_are_bound_to_what_their_holders_were_promised(holders, wanted, bound):
+def test_open_device_ids_are_bound_to_what_their_holders_were_promised(holders, wanted, bound):
     book = DeviceAssignments({DeviceId("1g.5gb-0"): None, DeviceId("1g.5gb-1"): None})
     book.bind({DeviceId(name): who for name, who in holders.items()}, wanted)
     assert book.by_id == {name: told and PodSlice.of(told) for name, told in bound.items()}
 
 
-def test_a_pod_made_again_under_the_same_name_does_not_get_the_seat_of_the_first():
+def test_a_pod_made_again_under_the_same_name_does_not_get_the_device_id_of_the_first():
     book = DeviceAssignments()
     book.open([DeviceId("1g.5gb-0")])
     book.bind({DeviceId("1g.5gb-0"): by("a")}, [A])
@@ -91,34 +91,34 @@ def test_a_pod_made_again_gets_its_own_though_the_promise_to_the_first_still_sta
     assert book.by_id == {"1g.5gb-0": PodSlice.of(A), "1g.5gb-1": PodSlice.of(again)}
 
 
-def test_a_kubelet_that_lost_its_own_book_may_give_a_container_another_seat():
+def test_a_kubelet_that_lost_its_own_book_may_give_a_container_another_device_id():
     book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
     book.open([DeviceId("1g.5gb-4")])
     book.bind({DeviceId("1g.5gb-4"): by("a")}, [A, B])
     assert book.by_id == {"1g.5gb-4": PodSlice.of(A)}
 
 
-def test_a_promise_that_was_written_anew_for_a_running_pod_is_the_same_hold():
+def test_a_promise_that_was_written_again_for_a_running_pod_is_the_same_hold():
     book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
     assert not book.bind({DeviceId("1g.5gb-0"): by("a")}, [msgspec.structs.replace(A, id="restored")])
 
 
-def test_a_slice_behind_a_seat_that_nobody_holds_is_free():
+def test_a_slice_behind_a_device_id_that_nobody_holds_is_free():
     book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
     assert book.free("1g.5gb", [A, B], [DeviceId("1g.5gb-0")]) == 1
     assert book.free("1g.5gb", [A, B], []) == 2
     assert book.free("2g.10gb", [A, B], []) == 0
 
 
-def test_seats_on_an_ill_gpu_are_unwell_and_then_free_ones():
-    seats = [device_id("1g.5gb", n) for n in range(4)]
-    book = {seats[0]: PodSlice.of(promise("a", gpu="GPU-1")), seats[3]: PodSlice.of(promise("b"))}
-    assert unhealthy_ids(seats, 2, book, {"GPU-1"}) == {seats[0], seats[2]}
-    assert unhealthy_ids(seats, 0, book, set()) == set()
+def test_device_ids_on_an_unhealthy_gpu_are_unhealthy_and_then_free_ones():
+    ids = [device_id("1g.5gb", n) for n in range(4)]
+    book = {ids[0]: PodSlice.of(promise("a", gpu="GPU-1")), ids[3]: PodSlice.of(promise("b"))}
+    assert unhealthy_ids(ids, 2, book, {"GPU-1"}) == {ids[0], ids[2]}
+    assert unhealthy_ids(ids, 0, book, set()) == set()
 
 
 class Kubelet(RuleBasedStateMachine):
-    """Pods are promised slices, admitted to any free seats in any order, listed at any time, deleted; the agent is
+    """Pods are promised slices, admitted to any free device ids in any order, listed at any time, deleted; the agent is
     killed and reads its book again."""
 
     SLOTS = 4
@@ -128,8 +128,8 @@ class Kubelet(RuleBasedStateMachine):
         self.book = DeviceAssignments()
         self.count = 0
         self.wanted = {}  # pod → allocations
-        self.seated = {}  # pod → seats
-        self.seen = {}  # seat → hold, while it is held
+        self.admitted_ids = {}  # pod → device ids
+        self.seen = {}  # device id → hold, while it is held
 
     @precondition(lambda self: len(self.wanted) < self.SLOTS)
     @rule(data=st.data())
@@ -143,26 +143,26 @@ class Kubelet(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def admitted(self, data):
-        waiting = [pod for pod in self.wanted if pod not in self.seated]
-        held = {each for seats in self.seated.values() for each in seats}
+        waiting = [pod for pod in self.wanted if pod not in self.admitted_ids]
+        held = {each for ids in self.admitted_ids.values() for each in ids}
         free = [device_id("1g.5gb", n) for n in range(7) if device_id("1g.5gb", n) not in held]
         if waiting:
             pod = data.draw(st.sampled_from(waiting))
             needs = len(self.wanted[pod])
-            seats = data.draw(st.permutations(free))[:needs]
-            assert self.book.free("1g.5gb", self.every, set(self.holders) - set(seats)) >= needs
-            self.book.open(seats)
-            self.seated[pod] = seats
+            ids = data.draw(st.permutations(free))[:needs]
+            assert self.book.free("1g.5gb", self.every, set(self.holders) - set(ids)) >= needs
+            self.book.open(ids)
+            self.admitted_ids[pod] = ids
 
     @rule()
     def listed(self):
         self.book.bind(self.holders, self.every)
-        for pod, seats in self.seated.items():
-            bound = {self.book.by_id[each] for each in seats}
+        for pod, ids in self.admitted_ids.items():
+            bound = {self.book.by_id[each] for each in ids}
             assert bound == {PodSlice.of(told) for told in self.wanted[pod]}, (
                 "a pod has all of its own and nothing else"
             )
-            for each in seats:
+            for each in ids:
                 assert self.seen.setdefault(each, self.book.by_id[each]) == self.book.by_id[each], "it keeps them"
 
     @rule(data=st.data())
@@ -170,7 +170,7 @@ class Kubelet(RuleBasedStateMachine):
         if self.wanted:
             pod = data.draw(st.sampled_from(sorted(self.wanted)))
             del self.wanted[pod]
-            for each in self.seated.pop(pod, ()):
+            for each in self.admitted_ids.pop(pod, ()):
                 self.seen.pop(each, None)
 
     @rule()
@@ -189,10 +189,10 @@ class Kubelet(RuleBasedStateMachine):
 
     @property
     def holders(self):
-        return {each: by(pod) for pod, seats in self.seated.items() for each in seats}
+        return {each: by(pod) for pod, ids in self.admitted_ids.items() for each in ids}
 
     @invariant()
-    def no_slice_is_behind_two_seats_that_are_held(self):
+    def no_slice_is_behind_two_device_ids_that_are_held(self):
         held = [hold for each, hold in self.book.by_id.items() if hold and each in self.holders]
         assert len(held) == len(set(held))
 

@@ -178,7 +178,7 @@ async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, h
 # Looking after them ----------------------------------------------------------------------------------------------
 
 
-async def test_a_gpu_that_waits_for_its_reset_is_ill_before_anybody_can_be_placed_there():
+async def test_a_gpu_that_waits_for_its_reset_is_unhealthy_before_anybody_can_be_placed_there():
     waiting = a100()
     waiting.mig = waiting.pending = False
     driver = await found(FakeNvml(waiting), enable_mig=True)
@@ -187,7 +187,7 @@ async def test_a_gpu_that_waits_for_its_reset_is_ill_before_anybody_can_be_place
     assert "run nvidia-smi --gpu-reset -i GPU-a100, or reboot" in unhealthy.message
 
 
-async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
+async def test_a_gpu_that_falls_unhealthy_wakes_the_loop(cards):
     driver = await found(FakeNvml(*cards))
     async with running(driver) as news:
         cards[2].rows_failed = True
@@ -196,7 +196,7 @@ async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"])
-async def test_only_the_gpu_that_hangs_is_ill_and_it_is_well_when_it_answers(cards, hang, monkeypatch, call):
+async def test_only_the_gpu_that_hangs_is_unhealthy_and_it_is_well_when_it_answers(cards, hang, monkeypatch, call):
     monkeypatch.setattr(health_watch, "WATCH_SECONDS", 0.1)
     clock = ThreadsClock()
     driver = await found(FakeNvml(*cards), clock)

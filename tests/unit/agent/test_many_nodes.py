@@ -53,7 +53,7 @@ async def test_an_entry_of_a_slice_that_is_gone_is_pruned_when_somebody_has_time
     assert bench.object().status.observed_generation == bench.object().metadata.generation
 
 
-async def test_a_status_that_was_edited_by_hand_is_put_right_within_a_glance(bench):
+async def test_a_status_that_was_edited_by_hand_is_put_right_within_a_resync(bench):
     driver = await bench.node()
     bench.promise(wants(driver, "a"))
     await bench.passes(0)
@@ -65,7 +65,7 @@ async def test_a_status_that_was_edited_by_hand_is_put_right_within_a_glance(ben
     assert bench.object().status == right
 
 
-async def test_hardware_that_was_changed_by_hand_is_seen_within_a_glance(bench):
+async def test_hardware_that_was_changed_by_hand_is_seen_within_a_resync(bench):
     driver = await bench.node()
     driver.create(driver.discover()[0].uuid, "2g.10gb", 2)
     await bench.passes(RESYNC_SECONDS + 1)
@@ -139,7 +139,9 @@ async def test_an_agent_that_is_started_again_writes_nothing_where_all_is_said(b
     assert (bench.patches(), bench.states()) == ([], {"a": "created"})
 
 
-async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_understands_and_who_has_no_seat(devices):
+async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_understands_and_who_has_no_device_id(
+    devices,
+):
     async with Bench(devices) as bench:
         driver = await bench.node(annotations={names.FAULT: "nonsense"})
         driver.faults.replace(refusals={driver.discover()[0].uuid: 9})

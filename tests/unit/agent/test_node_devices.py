@@ -19,7 +19,7 @@ from instaslice.agent import report
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import registration, services
 from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
-from instaslice.agent.kubelet.device_ids import PodSlice, SliceLocation
+from instaslice.agent.kubelet.device_ids import PodSlice, SliceAddress
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.wiring import EmulatedWiring
 from instaslice.api.instaslice import AllocationState, PreparedSlice, SliceState
@@ -118,7 +118,7 @@ async def test_what_is_not_there_is_refused(kubelet, serve):
     assert given(kubelet) == {}
 
 
-async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holder_at_once(kubelet, serve):
+async def test_a_device_id_that_is_handed_out_again_loses_the_slice_of_its_last_holder_at_once(kubelet, serve):
     await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
@@ -151,7 +151,7 @@ async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_th
 
 def foreign(told):
     """Where the slice of a promise is, which is foreign when the promise is gone."""
-    return SliceLocation(told.gpu, told.profile, told.start)
+    return SliceAddress(told.gpu, told.profile, told.start)
 
 
 async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
@@ -173,7 +173,7 @@ async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_unti
     assert news[8:] == [False] * 8
 
 
-async def test_an_answer_that_is_older_than_a_seat_was_handed_out_again_says_nothing_of_it(kubelet, serve):
+async def test_an_answer_that_is_older_than_a_device_id_was_handed_out_again_says_nothing_of_it(kubelet, serve):
     devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
@@ -186,7 +186,7 @@ async def test_an_answer_that_is_older_than_a_seat_was_handed_out_again_says_not
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
 
 
-async def test_a_container_is_given_the_seat_that_it_had_once_more(kubelet, serve):
+async def test_a_container_is_given_the_device_id_that_it_had_once_more(kubelet, serve):
     devices = await serve(A)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) and "1g.5gb-0" in devices.holders.held)
@@ -254,7 +254,7 @@ async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promise
         await devices.holders.in_use([mine])
 
 
-async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet, serve):
+async def test_a_kubelet_that_starts_again_is_told_of_every_plugin_again(kubelet, serve):
     await serve(A)
     await kubelet.stop()
     await kubelet.start()
@@ -262,7 +262,7 @@ async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet,
     await kubelet.admit("a", "1g.5gb-0")
 
 
-async def test_every_listener_hears_the_full_list_and_who_is_ill(kubelet, serve):
+async def test_every_listener_hears_the_full_list_and_who_is_unhealthy(kubelet, serve):
     devices = await serve(A)
     async with kubelet.channel() as channel:
         streams = [device_lists(channel) for _ in range(2)]

@@ -1,4 +1,4 @@
-"""A node and its seats as time goes by: who is waited for, who is told, what is forgotten and what is written."""
+"""A node and its device ids as time goes by: who is waited for, who is told, what is forgotten and what is written."""
 
 import asyncio
 import json
@@ -30,7 +30,7 @@ from instaslice.errors import InstasliceError
 from instaslice.geometry import models
 
 A, B = promise("a", 0), promise("b", 1)
-SEAT, NEXT = "1g.5gb-0", "1g.5gb-1"
+DEVICE, NEXT = "1g.5gb-0", "1g.5gb-1"
 
 
 class Slow:
@@ -94,28 +94,28 @@ def holder(pod, container="main"):
     return Holder(container, namespace="team", pod=pod)
 
 
-def entry(uid, seat, resource="gpu.das.com/mig-1g.5gb"):
-    return {"PodUID": uid, "ContainerName": "init", "ResourceName": resource, "DeviceIDs": {"-1": [seat]}}
+def entry(uid, device, resource="gpu.das.com/mig-1g.5gb"):
+    return {"PodUID": uid, "ContainerName": "init", "ResourceName": resource, "DeviceIDs": {"-1": [device]}}
 
 
-async def test_an_open_seat_that_nobody_takes_is_forgotten_after_a_minute_and_the_book_says_so(side):
+async def test_an_open_device_id_that_nobody_takes_is_forgotten_after_a_minute_and_the_book_says_so(side):
     devices = side.devices()
     update(devices, A)
-    devices.allocate([SEAT])
+    devices.allocate([DEVICE])
     side.clock.advance(FORGET_SECONDS - 1)
     assert await devices._reconcile(), "its holder may still be told"
-    assert side.book() == {SEAT: None}
+    assert side.book() == {DEVICE: None}
     side.clock.advance(1)
     assert not await devices._reconcile()
     assert side.book() == {}
-    devices.allocate([SEAT])
+    devices.allocate([DEVICE])
     side.clock.advance(1)
     assert await devices._reconcile(), "handed out again, it has a minute again"
 
 
-async def test_a_seat_that_is_open_in_the_book_of_an_earlier_process_has_its_minute_from_the_first_look(side):
+async def test_a_device_id_that_is_open_in_the_book_of_an_earlier_process_has_its_minute_from_the_first_look(side):
     side.paths.assignments.parent.mkdir()
-    side.paths.assignments.write_text(json.dumps({SEAT: None}))
+    side.paths.assignments.write_text(json.dumps({DEVICE: None}))
     devices = side.devices()
     assert await devices._reconcile()
     side.clock.advance(FORGET_SECONDS - 1)
@@ -127,13 +127,13 @@ async def test_a_seat_that_is_open_in_the_book_of_an_earlier_process_has_its_min
 async def test_an_init_container_is_found_in_the_checkpoint_when_nobody_else_was_named_for_a_moment(side):
     devices = side.devices()
     update(devices, A)
-    of_others = entry("uid-b", SEAT, "example.com/other")
-    side.remember(json.dumps({"Data": {"PodDeviceEntries": [of_others, entry("uid-a", SEAT)]}}))
-    devices.allocate([SEAT])
+    of_others = entry("uid-b", DEVICE, "example.com/other")
+    side.remember(json.dumps({"Data": {"PodDeviceEntries": [of_others, entry("uid-a", DEVICE)]}}))
+    devices.allocate([DEVICE])
     assert await devices._reconcile() and given(side) == {}
     side.clock.advance(INIT_SECONDS)
     assert not await devices._reconcile()
-    assert given(side) == {SEAT: "MIG-0"}
+    assert given(side) == {DEVICE: "MIG-0"}
     assert side.notes == []
 
 
@@ -142,7 +142,7 @@ async def test_a_checkpoint_that_cannot_be_read_is_told_of_once(side, content):
     devices = side.devices()
     update(devices, A)
     side.remember(content)
-    devices.allocate([SEAT])
+    devices.allocate([DEVICE])
     for _ in range(3):
         side.clock.advance(INIT_SECONDS)
         assert await devices._reconcile()
@@ -156,7 +156,7 @@ async def test_a_kubelet_that_remembers_nothing_is_no_trouble(side, content):
     update(devices, A)
     if content:
         side.remember(content)
-    devices.allocate([SEAT])
+    devices.allocate([DEVICE])
     side.clock.advance(INIT_SECONDS)
     assert await devices._reconcile() and side.notes == []
 
@@ -164,8 +164,8 @@ async def test_a_kubelet_that_remembers_nothing_is_no_trouble(side, content):
 async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_while(side):
     devices = side.devices()
     update(devices, A)
-    devices.allocate([SEAT])
-    side.held = {SEAT: [holder("x")]}
+    devices.allocate([DEVICE])
+    side.held = {DEVICE: [holder("x")]}
     side.clock.advance(UNEXPECTED_SECONDS - 1)
     assert await devices._reconcile() and side.notes == []
     for _ in range(2):
@@ -173,7 +173,7 @@ async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_whi
         await devices._reconcile()
     (note,) = side.notes
     assert note.startswith("container main of pod team/x asks for a slice 1g.5gb that it was not promised")
-    devices.allocate([SEAT])
+    devices.allocate([DEVICE])
     await devices._reconcile()
     assert len(side.notes) == 1, "another has it, and time"
     side.clock.advance(UNEXPECTED_SECONDS)
@@ -184,8 +184,8 @@ async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_whi
 async def test_while_the_kubelet_does_not_answer_what_was_bound_keeps_its_file(side):
     devices = side.devices()
     update(devices, A, B)
-    devices.allocate([SEAT])
-    side.held = {SEAT: [holder("a")]}
+    devices.allocate([DEVICE])
+    side.held = {DEVICE: [holder("a")]}
     assert not await devices._reconcile()
     (file,) = side.paths.cdi.iterdir()
     side.held = None
@@ -193,30 +193,30 @@ async def test_while_the_kubelet_does_not_answer_what_was_bound_keeps_its_file(s
     update(again, A, B)
     file.unlink()
     assert not await again._reconcile()
-    assert given(side) == {SEAT: "MIG-0"}
+    assert given(side) == {DEVICE: "MIG-0"}
     again.allocate([NEXT])
     assert await again._reconcile(), "whose this one is has yet to be found"
 
 
-async def test_an_answer_from_before_a_seat_was_first_handed_out_says_nothing_of_it(side):
+async def test_an_answer_from_before_a_device_id_was_first_handed_out_says_nothing_of_it(side):
     devices = side.devices()
     update(devices, A, B)
-    side.held, side.asked = {SEAT: [holder("a")]}, lambda: devices.allocate([SEAT])
+    side.held, side.asked = {DEVICE: [holder("a")]}, lambda: devices.allocate([DEVICE])
     assert await devices._reconcile()
-    side.held, side.asked = {SEAT: [holder("b")]}, lambda: None
+    side.held, side.asked = {DEVICE: [holder("b")]}, lambda: None
     assert not await devices._reconcile()
-    assert given(side) == {SEAT: "MIG-1"}
+    assert given(side) == {DEVICE: "MIG-1"}
 
 
-async def test_more_seats_than_slices_of_one_profile_are_refused_and_each_is_counted_for_its_own(side):
+async def test_more_device_ids_than_slices_of_one_profile_are_refused_and_each_is_counted_for_its_own(side):
     devices = side.devices()
     update(devices, A)
     with pytest.raises(NoSlice, match=r"1 slice 3g\.20gb asked for and 0 there"):
         devices.allocate(["3g.20gb-0"])
     with pytest.raises(NoSlice, match=r"2 slices 1g\.5gb asked for and 1 there"):
-        devices.allocate([SEAT, NEXT])
+        devices.allocate([DEVICE, NEXT])
     assert not side.paths.assignments.exists()
-    assert devices.allocate([SEAT]) == ["gpu.das.com/slice=1g.5gb-0"]
+    assert devices.allocate([DEVICE]) == ["gpu.das.com/slice=1g.5gb-0"]
 
 
 async def test_a_container_with_two_slices_reads_both_in_each_file_and_another_container_its_own(side):
@@ -225,9 +225,9 @@ async def test_a_container_with_two_slices_reads_both_in_each_file_and_another_c
     other = msgspec.structs.replace(promise("c", 2), pod=pod, container="side")
     devices = side.devices()
     update(devices, A, promise("z", 3), more, other)
-    seats = [SEAT, NEXT, "1g.5gb-2"]
-    devices.allocate(seats)
-    side.held = dict(zip(seats, [[holder("a")], [holder("a")], [holder("a", "side")]], strict=True))
+    ids = [DEVICE, NEXT, "1g.5gb-2"]
+    devices.allocate(ids)
+    side.held = dict(zip(ids, [[holder("a")], [holder("a")], [holder("a", "side")]], strict=True))
     await devices._reconcile()
     env = {}
     for file in side.paths.cdi.iterdir():
@@ -236,7 +236,7 @@ async def test_a_container_with_two_slices_reads_both_in_each_file_and_another_c
         env[told["devices"][0]["name"]] = set(told["devices"][0]["containerEdits"]["env"][1:])
     both = "INSTASLICE_MIG_UUIDS=MIG-0,MIG-1"
     assert env == {
-        SEAT: {both, "INSTASLICE_MIG_UUID_0=MIG-0", "INSTASLICE_MIG_PROFILE_0=1g.5gb"},
+        DEVICE: {both, "INSTASLICE_MIG_UUID_0=MIG-0", "INSTASLICE_MIG_PROFILE_0=1g.5gb"},
         NEXT: {both, "INSTASLICE_MIG_UUID_1=MIG-1", "INSTASLICE_MIG_PROFILE_1=1g.5gb"},
         "1g.5gb-2": {
             "INSTASLICE_MIG_UUIDS=MIG-2",
@@ -255,10 +255,12 @@ async def test_a_slice_that_cannot_be_used_yet_is_not_there_to_be_handed_out(sid
     devices = side.devices()
     update_reported(devices, [A], [msgspec.structs.replace(made(A)[0], **lacking)])
     with pytest.raises(NoSlice, match="0 there"):
-        devices.allocate([SEAT])
+        devices.allocate([DEVICE])
 
 
-async def test_a_list_names_every_seat_of_the_node_and_calls_as_many_ill_as_the_ill_gpus_could_hold(side):
+async def test_a_list_names_every_device_id_of_the_node_and_calls_as_many_unhealthy_as_the_unhealthy_gpus_could_hold(
+    side,
+):
     devices = side.devices()
     gpus = [AdvertisedGpu("GPU-0", A100, ""), AdvertisedGpu("GPU-1", A100, "Xid 79")]
     update(devices, gpus=gpus)
@@ -301,7 +303,7 @@ async def runs(side):
         await asyncio.wait([each])
 
 
-async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_anew_with_other_gpus(side, runs):
+async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_again_with_other_gpus(side, runs):
     devices = side.devices()
     runs(devices)
     await asyncio.sleep(0)
@@ -319,8 +321,8 @@ async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_anew_
 async def test_files_of_an_earlier_process_stay_until_it_is_known_what_there_is(side, runs):
     first = side.devices()
     update(first, A)
-    first.allocate([SEAT])
-    side.held = {SEAT: [holder("a")]}
+    first.allocate([DEVICE])
+    side.held = {DEVICE: [holder("a")]}
     await first._reconcile()
     asked = []
     side.asked = lambda: asked.append(1)
@@ -328,10 +330,10 @@ async def test_files_of_an_earlier_process_stay_until_it_is_known_what_there_is(
     runs(second)
     for _ in range(20):
         await asyncio.sleep(0)
-    assert given(side) == {SEAT: "MIG-0"} and not asked
+    assert given(side) == {DEVICE: "MIG-0"} and not asked
     update(second, A)
     await until(lambda: asked)
-    assert given(side) == {SEAT: "MIG-0"}
+    assert given(side) == {DEVICE: "MIG-0"}
 
 
 async def test_a_driver_that_takes_its_time_is_asked_in_a_thread_until_it_says_what_a_container_needs(side, runs):
@@ -339,15 +341,15 @@ async def test_a_driver_that_takes_its_time_is_asked_in_a_thread_until_it_says_w
     devices = side.devices(wiring)
     runs(devices)
     update(devices, A)
-    devices.allocate([SEAT])
-    side.held = {SEAT: [holder("a")]}
+    devices.allocate([DEVICE])
+    side.held = {DEVICE: [holder("a")]}
     await until(lambda: side.notes)
     assert given(side) == {} and wiring.asked == 1
     assert "cannot be given to its container: no capability devices" in side.notes[0]
     wiring.able = True
     await until(lambda: side.clock.waiting)
     side.clock.advance(RETRY_SECONDS)
-    await until(lambda: given(side) == {SEAT: "MIG-0"})
+    await until(lambda: given(side) == {DEVICE: "MIG-0"})
     assert wiring.asked == 2
     update(devices, A, B)
     await devices._reconcile()

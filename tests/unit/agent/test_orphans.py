@@ -230,11 +230,11 @@ HELD = [Holder("main", namespace="team", pod="train")]
 @pytest.mark.parametrize(
     "book, held, kept",
     [
-        pytest.param(BOUND, {"1g.5gb-0": HELD}, [orphan(3)], id="the seat that it is behind is held"),
-        pytest.param(BOUND, {}, [], id="nobody holds that seat"),
+        pytest.param(BOUND, {"1g.5gb-0": HELD}, [orphan(3)], id="the device id that it is behind is held"),
+        pytest.param(BOUND, {}, [], id="nobody holds that device id"),
         pytest.param({}, {"1g.5gb-6": HELD}, [orphan(0), orphan(3)], id="the book is lost: any of that profile"),
         pytest.param({DeviceId("1g.5gb-0"): None}, {"1g.5gb-0": HELD}, [orphan(0), orphan(3)], id="open: any as well"),
-        pytest.param({}, {"2g.10gb-0": HELD}, [orphan(2, "2g.10gb")], id="a seat of another profile"),
+        pytest.param({}, {"2g.10gb-0": HELD}, [orphan(2, "2g.10gb")], id="a device id of another profile"),
         pytest.param(
             {DeviceId("1g.5gb-0"): PodSlice("uid", "GPU-1", "1g.5gb", 3)},
             {"1g.5gb-0": HELD},
@@ -243,7 +243,7 @@ HELD = [Holder("main", namespace="team", pod="train")]
         ),
     ],
 )
-def test_what_is_behind_the_seats_that_the_kubelet_says_are_held(book, held, kept):
+def test_what_is_behind_the_device_ids_that_the_kubelet_says_are_held(book, held, kept):
     found = DeviceAssignments(book).in_use([orphan(0), orphan(3), orphan(2, "2g.10gb")], held)
     assert list(found) == kept
     assert set(found.values()) <= {"container main of pod team/train"}

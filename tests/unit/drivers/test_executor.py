@@ -42,7 +42,7 @@ async def test_a_lane_keeps_its_thread_for_the_next_call():
     assert len(threads) == 1
 
 
-async def test_only_so_many_lanes_keep_their_thread(monkeypatch):
+async def test_only_so_many_threads_keep_their_thread(monkeypatch):
     monkeypatch.setattr(executor_module, "KEPT_THREADS", 3)
     executor = GpuExecutor()
     threads = [await executor.call(f"{number}", "who", threading.current_thread) for number in range(20)]

@@ -99,7 +99,7 @@ def test_one_gpu_that_fails_keeps_nobody_from_the_others():
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-bad", "GPU-good"]
 
 
-def test_a_gpu_that_is_lost_later_stays_known_and_is_ill():
+def test_a_gpu_that_is_lost_later_stays_known_and_is_unhealthy():
     driver, nvml = machine(h200("GPU-bad"), h200("GPU-good"))
     driver.discover()
     nvml.cards[0].lost = True

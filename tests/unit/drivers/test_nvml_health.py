@@ -97,7 +97,7 @@ def test_a_gpu_without_a_wish_of_its_driver_settles_first(driver, nvml, time):
     assert all_unhealthy(driver) == {}
 
 
-def test_a_driver_too_old_to_be_asked_leaves_it_ill(driver, nvml, time):
+def test_a_driver_too_old_to_be_asked_leaves_it_unhealthy(driver, nvml, time):
     nvml.cards[0].action = None
     assert all_unhealthy(driver) == {}
     nvml.events.append((nvml.cards[0], XID_EVENT, 48))
@@ -231,7 +231,7 @@ def test_a_gpu_that_tells_no_events_is_asked(driver, nvml, time, caplog):
     assert driver.watch_health("GPU-one", None, 10)
 
 
-def test_events_that_fail_are_set_up_anew(driver, nvml, time):
+def test_events_that_fail_are_set_up_again(driver, nvml, time):
     all_unhealthy(driver)
     broken = [True]
 

@@ -10,7 +10,7 @@ import grpc.aio
 import msgspec
 
 from instaslice.agent.kubelet import pod_resources
-from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice, SliceLocation, profile_of
+from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice, SliceAddress, profile_of
 from instaslice.agent.kubelet.device_plugin import NoSlice
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.pod_resources import Holders
@@ -55,10 +55,10 @@ class DeviceHolders:
         """Ids whose holder is not known yet."""
         return self._assignments.opened()
 
-    def pod_of(self, location: SliceLocation) -> str:
-        """The uid of the pod that holds the slice at a location, by the last answer of the kubelet; empty: none."""
+    def pod_of(self, address: SliceAddress) -> str:
+        """The uid of the pod that holds the slice at an address, by the last answer of the kubelet; empty: none."""
         bound = (self.assigned.get(each) for each in self.held)
-        return next((each.pod for each in bound if each is not None and each.location == location), "")
+        return next((each.pod for each in bound if each is not None and each.address == address), "")
 
     async def in_use(self, slices: Sequence[Slice]) -> dict[Slice, str]:
         """Those of the slices that containers hold, and which, by asking the kubelet now. Raises InstasliceError where

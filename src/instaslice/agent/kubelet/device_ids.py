@@ -37,7 +37,7 @@ class Holder(NamedTuple):
         return (self.namespace, self.pod) == (allocation.pod.namespace, allocation.pod.name)
 
 
-class SliceLocation(NamedTuple):
+class SliceAddress(NamedTuple):
     """Where a slice is on its node."""
 
     gpu: str
@@ -45,12 +45,12 @@ class SliceLocation(NamedTuple):
     start: int
 
     @classmethod
-    def of(cls, held: Slice) -> "SliceLocation":
+    def of(cls, held: Slice) -> "SliceAddress":
         return cls(held.gpu, held.placement.profile, held.placement.start)
 
 
 class PodSlice(msgspec.Struct, frozen=True):
-    """The slice of a pod, by its location: an allocation that is written again for a running pod has another id."""
+    """The slice of a pod, by its address: an allocation that is written again for a running pod has another id."""
 
     pod: str
     gpu: str
@@ -62,8 +62,8 @@ class PodSlice(msgspec.Struct, frozen=True):
         return cls(allocation.pod.uid, allocation.gpu, allocation.profile, allocation.start)
 
     @property
-    def location(self) -> SliceLocation:
-        return SliceLocation(self.gpu, self.profile, self.start)
+    def address(self) -> SliceAddress:
+        return SliceAddress(self.gpu, self.profile, self.start)
 
 
 def device_id(profile: str, number: int) -> DeviceId:
@@ -134,7 +134,7 @@ class DeviceAssignments:
         for each, (holder, *_) in holders.items():
             bound, profile = self.by_id.get(each), profile_of(each)
             for held in slices:
-                place = SliceLocation.of(held)
+                place = SliceAddress.of(held)
                 if profile == place.profile and (bound is None or (bound.gpu, bound.start) == (place.gpu, place.start)):
                     found[held] = str(holder)
         return found

@@ -9,7 +9,7 @@ from instaslice.agent.kubelet import cdi
 from instaslice.agent.kubelet.advertised_devices import AdvertisedDevices, AdvertisedGpu
 from instaslice.agent.kubelet.cdi_files import AllocatedSlice, CdiFiles
 from instaslice.agent.kubelet.device_holders import DeviceHolders
-from instaslice.agent.kubelet.device_ids import DeviceId, PodSlice, SliceLocation
+from instaslice.agent.kubelet.device_ids import DeviceId, PodSlice, SliceAddress
 from instaslice.agent.kubelet.device_plugin import KUBELET
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import Wiring
@@ -50,7 +50,7 @@ class NodeDevices:
         self._slices: dict[PodSlice, AllocatedSlice] = {}
         self._named: set[PodSlice] = set()
         """Slices that an allocation names, also one that ends."""
-        self._foreign: frozenset[SliceLocation] = frozenset()
+        self._foreign: frozenset[SliceAddress] = frozenset()
         self._gpus: tuple[AdvertisedGpu, ...] = ()
 
     # Called by the node ---------------------------------------------------------------------------------------------
@@ -59,7 +59,7 @@ class NodeDevices:
         self,
         allocations: Sequence[Allocation],
         slices: Mapping[str, Slice],
-        foreign: Collection[SliceLocation],
+        foreign: Collection[SliceAddress],
         gpus: Sequence[AdvertisedGpu],
     ) -> None:
         """All allocations, the slices that can be used (by allocation id), and the slices without an allocation.
@@ -152,7 +152,7 @@ class NodeDevices:
 
         def orphaned(held: PodSlice) -> bool:
             may_exist = held.gpu in unlisted and held not in self._named
-            return may_exist or held.location in self._foreign
+            return may_exist or held.address in self._foreign
 
         return {device for device, held in self.holders.assigned.items() if held is not None and orphaned(held)}
 
