@@ -21,10 +21,10 @@ from bursts import PATIENCE, cluster_of
 from creator import pod
 
 from instaslice.api.names import GATE, NAMESPACE
+from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.controller import LEASE
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.doctor.world import World, look
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
@@ -56,7 +56,7 @@ async def measure(cluster: Cluster, count: int) -> str:
         print(f"{count} odd pods made in {time.monotonic() - began:.0f} s", flush=True)
         waits += [await ordinary(client, len(waits) + number) for number in range(AFTER)]
         lost = await transitions(client) - before
-        world = await look(client, SystemClock())
+        world = await ClusterSnapshot.read(client, SystemClock())
     print(f"{len(waits)} ordinary pods: the middle one {median(waits):.2f} s, the slowest {max(waits):.2f} s")
     return f"pass_ms_{count}={1000 * pass_seconds(world):.0f} ordinary_pod_s={max(waits):.2f} lease_lost={lost}"
 
@@ -94,7 +94,7 @@ async def transitions(client: Client) -> int:
     return (await client.get(LEASES, Key(NAMESPACE, LEASE))).spec.lease_transitions
 
 
-def pass_seconds(world: World) -> float:
+def pass_seconds(world: ClusterSnapshot) -> float:
     """A whole pass over the queue, as when capacity may have become free."""
     state = ClusterState(policies.named(policies.DEFAULT))
     dispatcher = Dispatcher(state, NullOrders(), lambda: 0.0, random.Random(1), Limits())

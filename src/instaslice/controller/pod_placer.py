@@ -20,7 +20,7 @@ class PodPlacer:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._requests: dict[str, PodRequest] = {}
-        self._factory = PodRequests(state.nodes, state.admission_changes, state.capacities, state.ledger.placer)
+        self._factory = PodRequests(state.capacities, state.admission_changes, state.ledger.placer)
 
     def request(self, pod: Pod) -> PodRequest:
         """What a pod asks for."""
