@@ -11,6 +11,7 @@
     preferences      scores for the nodes that a pod prefers
     assigned_pods    the pods that these count: bound, or with slices reserved on a node
     label_selector   compiled label selectors
+    groups           maps of objects in groups
     refused_nodes    nodes to which the scheduler did not bind a pod of the same owner
 
 Each filter works like a plugin of kube-scheduler: `pre_filter` computes a verdict once per pod; its `refusal` says why

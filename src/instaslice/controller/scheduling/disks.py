@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from instaslice.controller.scheduling.groups import discard
 from instaslice.kube.core import Disk, Node, Pod, Volume
 from instaslice.placement import NodeName
 
@@ -24,9 +25,7 @@ class DisksInUse:
             self._on.setdefault(node, {})[pod.metadata.uid] = found
 
     def remove(self, pod: Pod, node: NodeName) -> None:
-        used = self._on.get(node)
-        if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
-            del self._on[node]
+        discard(self._on, node, pod.metadata.uid)
 
     def pre_filter(self, pod: Pod) -> "DiskVerdict | None":
         """None for a pod without such volumes."""

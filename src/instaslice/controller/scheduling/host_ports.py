@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from instaslice.controller.scheduling.groups import discard
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import NodeName
 
@@ -45,9 +46,7 @@ class PortsInUse:
             self._on.setdefault(node, {})[pod.metadata.uid] = ports
 
     def remove(self, pod: Pod, node: NodeName) -> None:
-        used = self._on.get(node)
-        if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
-            del self._on[node]
+        discard(self._on, node, pod.metadata.uid)
 
     def pre_filter(self, pod: Pod) -> "PortVerdict | None":
         """None for a pod without host ports."""
