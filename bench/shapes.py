@@ -1,8 +1,8 @@
-"""What thousands of waiting pods of different shapes cost everybody else.
+"""What thousands of waiting pods with different requests cost everybody else.
 
 One user makes 3,500 pods, each with a selector of its own that no node has, on 80 nodes of 16 GPUs. Meanwhile, and for
 a while after the last of them, ordinary pods of another namespace come and go one after the other; each that ends leads
-to a pass along the line. The last line:
+to a pass over the queue. The last line:
 
     RESULT pass_ms_3500=<one whole pass> ordinary_pod_s=<the slowest from creation to no gate> lease_lost=<times>
 
@@ -95,7 +95,7 @@ async def transitions(client: Client) -> int:
 
 
 def pass_seconds(world: ClusterSnapshot) -> float:
-    """A whole pass over all that waits, when room may have come."""
+    """A whole pass over the queue, as when capacity may have become free."""
     state = ClusterState(policies.named(policies.DEFAULT))
     dispatcher = Dispatcher(state, NullOrders(), lambda: 0.0, random.Random(1), Limits())
     for node in world.nodes:
@@ -112,7 +112,7 @@ def pass_seconds(world: ClusterSnapshot) -> float:
         began = time.process_time()
         dispatcher.decide()
         took.append(time.process_time() - began)
-    print(f"{len(dispatcher.line)} pods in line, a pass {', '.join(f'{1000 * each:.0f}' for each in took)} ms")
+    print(f"{len(state.queue)} pods wait, a pass {', '.join(f'{1000 * each:.0f}' for each in took)} ms")
     return median(took)
 
 

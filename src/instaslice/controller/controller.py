@@ -276,9 +276,9 @@ class Controller:
             before = self.state.arrivals
             await self._clock.sleep(QUIET_SECONDS)
             if self.state.arrivals >= next_at and self.state.arrivals == before and not self.orders.busy():
-                study = self._policy.study(self.state.ledger.fleet)
-                if study is not None:
+                tuning = self._policy.tuning(self.state.ledger.fleet)
+                if tuning is not None:
                     # In a thread, which must not touch what the event loop goes on changing.
-                    adopt = await asyncio.to_thread(study.think)
+                    adopt = await asyncio.to_thread(tuning.run)
                     adopt()
                 next_at = 4 * self.state.arrivals

@@ -240,13 +240,13 @@ async def test_a_pass_that_fails_ends_it(monkeypatch):
     assert [type(each) for each in leaves(ended.value)] == [ZeroDivisionError]
 
 
-class Study:
+class Tuning:
     """Counts as thought about once it is adopted."""
 
     def __init__(self, thoughts, gpus):
         self._adopt = lambda: thoughts.append(gpus)
 
-    def think(self):
+    def run(self):
         return self._adopt
 
 
@@ -257,8 +257,8 @@ class Thinking:
         self._policy = policies.named("adaptive")
         self.thoughts = []
 
-    def study(self, fleet, *_):
-        return Study(self.thoughts, len(fleet))
+    def tuning(self, fleet, *_):
+        return Tuning(self.thoughts, len(fleet))
 
     def __getattr__(self, name):
         return getattr(self._policy, name)

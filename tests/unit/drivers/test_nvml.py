@@ -46,7 +46,7 @@ def test_the_geometry_is_what_the_driver_reports(names):
     (gpu,) = driver.discover()
     assert {p.name: (p.starts, p.size) for p in gpu.model.profiles} == H200_PLACEMENTS
     assert (gpu.uuid, gpu.index, gpu.model.name) == ("GPU-h200", 0, "NVIDIA H200")
-    assert gpu.model.placements == "discovered"
+    assert gpu.model.provenance == "discovered"
     assert gpu.model.profile("1g.18gb+me").limit == 1
 
 
