@@ -17,8 +17,11 @@ $(READY): requirements.txt pyproject.toml
 programs: setup ## Build what tests and demo start (about 10 minutes the first time, then nothing)
 	@$(BIN)/instaslice fetch --real-node --kueue
 
-demo: setup ## Show the main job on a real Kubernetes with emulated GPUs
-	@$(BIN)/instaslice demo
+demo: setup ## Pods wait for slices, run and end on a real Kubernetes with emulated GPUs (DOWNLOAD=1: no first build)
+	@$(BIN)/instaslice demo $(if $(DOWNLOAD),--download) $(ARGS)
+
+picture: setup programs ## Draw docs/demo.svg from a run of the demo
+	@$(BIN)/python scripts/draw_demo.py
 
 up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
 	@$(BIN)/instaslice up $(ARGS)
@@ -103,4 +106,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
+.PHONY: test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)

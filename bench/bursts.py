@@ -27,7 +27,7 @@ from instaslice.kube.core import PODS, Pod
 from instaslice.kube.meta import Key
 from instaslice.kube.watch import Reflector
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 HERE = Path(__file__).parent
 NAMESPACE = "default"
@@ -185,7 +185,7 @@ def cluster_of(nodes: int, *, bare: bool = False) -> Iterator[Cluster]:
     """A cluster that is there for one measurement."""
     cluster = Cluster(f"bench-burst-{nodes}{'-bare' if bare else ''}")
     try:
-        cluster.up(Spec(nodes=nodes, gpus=GPUS, bare=bare), Source())
+        cluster.up(ClusterSpec(nodes=nodes, gpus=GPUS, bare=bare), Source())
         yield cluster
     finally:
         cluster.down()

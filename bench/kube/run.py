@@ -17,7 +17,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -156,7 +156,7 @@ async def compare(cluster: Cluster) -> None:
 def main() -> None:
     cluster = Cluster("bench-kube")
     try:
-        cluster.up(Spec(nodes=0, bare=True), Source())
+        cluster.up(ClusterSpec(nodes=0, bare=True), Source())
         # The API server alone: nobody else may change the pods or take CPU.
         for component in ("kube-controller-manager", "kube-scheduler", "kwok"):
             cluster.kill(component)

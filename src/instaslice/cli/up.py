@@ -7,9 +7,9 @@ import click
 
 from instaslice.cli.sourcing import source_options
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import LATENCIES, Cluster, Spec
+from instaslice.local.cluster import LATENCIES, Cluster, ClusterSpec
 
-NEW = Spec()
+NEW = ClusterSpec()
 EXAMPLES = """\b
 Examples:
   instaslice up                                    one emulated node with two A100-40GB

@@ -11,14 +11,14 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from instaslice.local import components, golang, layout
 from instaslice.local.components import Module
 from instaslice.local.errors import NotAvailable
-from instaslice.local.progress import Progress, Shown
+from instaslice.local.progress import ConsoleProgress, Progress
 
 MODULES = Path(__file__).parent / "modules"
 ROOM = 700 << 20
@@ -29,12 +29,7 @@ FEW = 50
 """Packages still to compile below which Go's cache holds the bulk already and needs no more room."""
 
 
-def build(
-    module: Module,
-    commands: Sequence[str],
-    target: Path,
-    show: Callable[[str], AbstractContextManager[Progress]] = Shown,
-) -> None:
+def build(module: Module, commands: Sequence[str], target: Path, step: str = "") -> None:
     """See that `target` holds every program in `commands`. Raises NotAvailable in one line."""
     with layout.lock(target.with_name(f".{target.name}.lock")):
         missing = [name for name in commands if not (target / name).exists()]
@@ -49,8 +44,7 @@ def build(
             raise NotAvailable(f"{module.name} {module.version} is not pinned here (pinned: {', '.join(pinned)})")
         go = golang.find(_go_directive(source))
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-            title = f"building {', '.join(missing)} ({module.name} {module.version})"
-            with show(title) as progress:
+            with ConsoleProgress(f"{step}building {module.name} {module.version}: {', '.join(missing)}") as progress:
                 _compile(go, source, module, missing, Path(scratch), progress)
             target.mkdir(exist_ok=True)
             # The files before the programs: who finds the program finds all.

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 LATENCIES = ("none", "h200")
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
     nodes: int = 1
@@ -57,10 +57,10 @@ FORMAT = 1
 """How the parts of a cluster reach each other: goes up when what runs cannot be joined by what this version starts."""
 
 
-class Record(msgspec.Struct, kw_only=True):
+class ClusterRecord(msgspec.Struct, kw_only=True):
     """What stands in `cluster.json`."""
 
-    spec: Spec
+    spec: ClusterSpec
     format: int = 0
     ports: dict[str, int]
     programs: dict[str, str]
@@ -87,14 +87,14 @@ class Cluster:
     def exists(self) -> bool:
         return self.layout.record.exists()
 
-    def spec(self, **changes: object) -> Spec:
+    def spec(self, **changes: object) -> ClusterSpec:
         """What the cluster is, or what a new one would be, with these changes; None changes nothing."""
-        now = self.record().spec if self.exists else Spec()
+        now = self.record().spec if self.exists else ClusterSpec()
         return msgspec.structs.replace(now, **{key: value for key, value in changes.items() if value is not None})
 
-    def record(self) -> Record:
+    def record(self) -> ClusterRecord:
         try:
-            return msgspec.json.decode(self.layout.record.read_bytes(), type=Record)
+            return msgspec.json.decode(self.layout.record.read_bytes(), type=ClusterRecord)
         except FileNotFoundError:
             raise LocalError(
                 f"no cluster {self.name!r}; `instaslice up` makes one, `instaslice status` lists them"
@@ -106,7 +106,7 @@ class Cluster:
 
     # Up ----------------------------------------------------------------------------------------------------------
 
-    def up(self, spec: Spec, source: binaries.Source, *, port: int = 0, say: Say = lambda _: None) -> None:
+    def up(self, spec: ClusterSpec, source: binaries.Source, *, port: int = 0, say: Say = lambda _: None) -> None:
         """Bring the cluster to `spec`, from nothing or from whatever a crash left. Safe to repeat.
 
         Raises an InstasliceError in one line; what this call started is then stopped again.
@@ -124,7 +124,7 @@ class Cluster:
                 self._write(spec, programs, port)
                 self._start(say)
 
-    def _refuse_changes(self, before: Record, spec: Spec) -> None:
+    def _refuse_changes(self, before: ClusterRecord, spec: ClusterSpec) -> None:
         """What cannot become true while the cluster is there."""
         if before.spec.kubernetes != spec.kubernetes:
             running = f"Kubernetes {before.spec.kubernetes}"
@@ -147,10 +147,10 @@ class Cluster:
                 self._end_processes()
             raise
 
-    def _write(self, spec: Spec, programs: dict[str, Path], port: int) -> None:
+    def _write(self, spec: ClusterSpec, programs: dict[str, Path], port: int) -> None:
         """The record first: what is started afterwards can be found by it."""
         with layout.lock(layout.clusters() / ".ports.lock"):
-            record = Record(
+            record = ClusterRecord(
                 spec=spec,
                 format=FORMAT,
                 ports=self._ports(port),

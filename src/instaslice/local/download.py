@@ -10,15 +10,14 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from instaslice.local import layout
 from instaslice.local.components import CNI, CONTAINERD, ETCD, Module, platform
 from instaslice.local.errors import NotAvailable
-from instaslice.local.progress import Progress, Shown, Silent
+from instaslice.local.progress import ConsoleProgress, NoProgress, Progress
 
 CHUNK = 1 << 20
 TIMEOUT = 60
@@ -65,7 +64,7 @@ def download(
     commands: Sequence[str],
     target: Path,
     base: str | None,
-    show: Callable[[str], AbstractContextManager[Progress]] = Shown,
+    step: str = "",
 ) -> None:
     """See that `target` holds every program in `commands`. Raises NotAvailable in one line; leaves nothing half."""
     with layout.lock(target.with_name(f".{target.name}.lock")):
@@ -75,7 +74,7 @@ def download(
             wanted = release(module, name)
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
                 fetched = Path(scratch) / "fetched"
-                with show(f"downloading {name} ({module.name} {module.version})") as progress:
+                with ConsoleProgress(f"{step}downloading {name} ({module.name} {module.version})") as progress:
                     _fetch(wanted.address(wanted.path, base), fetched, progress)
                 _check(fetched, wanted, base)
                 program = _unpack(fetched, name) if wanted.path.endswith(("gz", "tgz")) else fetched
@@ -102,7 +101,7 @@ def _fetch(address: str, to: Path, progress: Progress) -> None:
 def _check(fetched: Path, wanted: Release, base: str | None) -> None:
     address = wanted.address(wanted.checksum, base)
     sums = fetched.with_name("checksum")
-    _fetch(address, sums, Silent())
+    _fetch(address, sums, NoProgress())
     published = _published(sums.read_text(errors="replace"), Path(wanted.path).name)
     with fetched.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()

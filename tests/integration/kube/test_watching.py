@@ -15,7 +15,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, PODS, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Spec
+from instaslice.local.cluster import ClusterSpec
 from instaslice.local.objects import Objects
 
 WAYS = [pytest.param(True, id="watch-list"), pytest.param(False, id="paged list, then watch")]
@@ -108,7 +108,7 @@ async def test_a_server_that_was_restored_from_a_backup(new_cluster, tmp_path, c
     """It counts versions from the backup on, and takes a watch from one that it has not reached without a word."""
     caplog.set_level("INFO")
     cluster, namespace, backup = new_cluster("restored"), "team", tmp_path / "backup"
-    await asyncio.to_thread(cluster.up, Spec(nodes=1, bare=True), Source())
+    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=1, bare=True), Source())
     etcd = cluster.plane().layout.etcd
 
     def restore():

@@ -5,7 +5,7 @@ from gpu_nodes import allocation, made, node, pod
 from rich.console import Console
 
 from instaslice.api.instaslice import AllocationState, SliceState
-from instaslice.cli.story import CREATING, ENDED, GATED, RELEASED, RUNNING, STATES, UNGATED, WAITS, Story, timetable
+from instaslice.cli.timeline import CREATING, ENDED, GATED, RELEASED, RUNNING, STATES, UNGATED, WAITS, Timelines, table
 from instaslice.kube.meta import Key
 
 TRAIN = Key("default", "train")
@@ -21,12 +21,12 @@ def run(**more):
     return pod(gated=False, on="gpu-0", **more)
 
 
-def told(news):
+def states(news):
     return [each.state for each in news]
 
 
 def test_a_life_is_told_state_by_state():
-    story = Story()
+    timelines = Timelines()
     scenes = [
         (pod(), EMPTY),
         (pod(), PROMISED),
@@ -38,10 +38,10 @@ def test_a_life_is_told_state_by_state():
         (run(phase="Succeeded"), GONE),
         (run(phase="Succeeded"), EMPTY),
     ]
-    news = [told(story.see(seen, [where], at)) for at, (seen, where) in enumerate(scenes)]
+    news = [states(timelines.update(seen, [where], at)) for at, (seen, where) in enumerate(scenes)]
     assert news == [["gated"], ["creating"], ["created"], ["ungated"], ["Running"], ["ended"], [], ["released"], []]
-    assert story.lives[TRAIN].times == dict(zip(STATES, (0, 1, 2, 3, 4, 5, 7), strict=True))
-    assert story.between((TRAIN, GATED), (TRAIN, RUNNING)) == 4
+    assert timelines.pods[TRAIN].times == dict(zip(STATES, (0, 1, 2, 3, 4, 5, 7), strict=True))
+    assert timelines.between((TRAIN, GATED), (TRAIN, RUNNING)) == 4
 
 
 @pytest.mark.parametrize(
@@ -55,36 +55,36 @@ def test_a_life_is_told_state_by_state():
     ],
 )
 def test_what_is_seen_first_implies_all_before_it(seen, where, expected):
-    story = Story()
-    assert told(story.see(seen, [where], 1.0)) == list(STATES[: STATES.index(expected) + 1])
-    assert story.see(seen, [where], 2.0) == []
+    timelines = Timelines()
+    assert states(timelines.update(seen, [where], 1.0)) == list(STATES[: STATES.index(expected) + 1])
+    assert timelines.update(seen, [where], 2.0) == []
 
 
 def test_a_wait_is_told_once_and_again_when_its_words_change():
-    story = Story()
+    timelines = Timelines()
     full = pod(says=("Waiting", "no GPU has room"))
-    assert told(story.see(full, [EMPTY], 1)) == [GATED, WAITS]
-    assert story.see(full, [EMPTY], 2) == []
-    changed = story.see(pod(says=("Waiting", "next in line")), [EMPTY], 3)
+    assert states(timelines.update(full, [EMPTY], 1)) == [GATED, WAITS]
+    assert timelines.update(full, [EMPTY], 2) == []
+    changed = timelines.update(pod(says=("Waiting", "next in line")), [EMPTY], 3)
     assert [str(each) for each in changed] == ["pod train: waits: next in line"]
-    assert told(story.see(pod(says=("Creating", "being made")), [PROMISED], 4)) == [CREATING]
-    assert story.lives[TRAIN].waits == ""
+    assert states(timelines.update(pod(says=("Creating", "being made")), [PROMISED], 4)) == [CREATING]
+    assert timelines.pods[TRAIN].waits == ""
 
 
 def test_news_reads_as_a_line():
-    story = Story()
-    story.see(pod(), [PROMISED], 0)
-    story.see(run(phase="Running"), [THERE], 1)
-    assert str(story.see(run(phase="Failed"), [THERE], 2)[0]) == "pod train: Failed"
-    assert str(story.see(run(phase="Failed"), [EMPTY], 3)[0]) == f"pod train: {RELEASED}"
+    timelines = Timelines()
+    timelines.update(pod(), [PROMISED], 0)
+    timelines.update(run(phase="Running"), [THERE], 1)
+    assert str(timelines.update(run(phase="Failed"), [THERE], 2)[0]) == "pod train: Failed"
+    assert str(timelines.update(run(phase="Failed"), [EMPTY], 3)[0]) == f"pod train: {RELEASED}"
 
 
 def test_the_timetable_counts_from_when_the_pod_was_asked_for():
-    story = Story()
-    story.see(pod(), [EMPTY], 5.0)
-    story.see(run(phase="Running"), [THERE], 5.25)
+    timelines = Timelines()
+    timelines.update(pod(), [EMPTY], 5.0)
+    timelines.update(run(phase="Running"), [THERE], 5.25)
     console = Console(width=120)
     with console.capture() as capture:
-        console.print(timetable(story.lives.values(), {TRAIN: "1g.5gb"}, {}))
+        console.print(table(timelines.pods.values(), {TRAIN: "1g.5gb"}, {}))
     line = capture.get().splitlines()[1].split()
     assert line == ["train", "1g.5gb", "gpu-0", "5.0", *["+0.25"] * 4]
