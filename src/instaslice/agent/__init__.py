@@ -14,8 +14,11 @@ seats      which seat of the kubelet's is whose slice: pure
 seating    the kubelet's side of a real node: hands out seats, learns who holds them
 holdings   who holds which seat, by the kubelet's word
 usage      which slices pods still use although no allocation names them
-plugin     one resource as a device plugin; registration keeps all of them known to the kubelet
+plugin     one resource as a device plugin
+registration  keeps the device plugins registered with the kubelet
 places     where the kubelet and the runtime have their folders
-cdi        what a container is given, as files for its runtime; wiring says what a slice needs
+cdi        what a container is given, as files for its runtime
+wiring     what a container needs to use a slice
+files      files that are whole or absent, whenever the process ends
 kubelet    the messages of the kubelet's own APIs
 """

@@ -6,6 +6,7 @@ instaslice  the Instaslice object of a node: what is promised there (spec) and w
 geometries  a GPU model as it stands in a status, and back
 summary     what `kubectl get instaslices` prints, from a status
 roles       what each of our processes may do, as RBAC rules
+writing     how the two writers of an Instaslice object spare the API server
 schema      a struct as a structural schema
 crd         the definition of the Instaslice object, from its structs; `make generate` writes it into the chart
 """

@@ -3,8 +3,21 @@
 demands    what is asked for and what is granted
 fleet      who holds what on which GPU
 node_sets  which nodes something holds for, kept true at the cost of what changes
-policy     the contract of a policy; `policies` has them by name
+pools      GPUs of one kind in buckets
+policy     the contract of a policy
+policies   every policy by name
+ordered    policies that walk GPUs in a fixed order
+ranked     policies that rank kinds of GPU by a table
+tables     the ranked policies by what their table says
+values     what a kind of state is worth
+adaptive   the default policy
+portfolio, rehearsal  which table to use, tried on the observed demand
 placer     a pod's slices at once, all or nothing
+together, packing  several slices on one node
+grants     from what a pool offers to a grant with names
+refusals   why a demand found no room, and what would help
+moves      which running slices to move so that a refused one finds room
+errors     what is wrong with a request to hold or to release
 """
 
 from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Prefers, Share, Want
