@@ -30,7 +30,7 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import LEASES, NAMESPACES, PODS, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.cluster import Cluster
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 from instaslice.placement import policies
 
 COUNT, NODES = 3500, 80
@@ -44,7 +44,7 @@ async def measure(cluster: Cluster, count: int) -> str:
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         for name in ("odd", "ordinary"):
             await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=name)))
-            await Objects(client).takes_pods(name)
+            await ClusterObjects(client).namespace_ready(name)
         before = await transitions(client)
         began = time.monotonic()
         crowd = asyncio.create_task(make_crowd(client, count))

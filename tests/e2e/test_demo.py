@@ -13,7 +13,7 @@ import leftovers
 import psutil
 import pytest
 
-from instaslice.local.process import MARK
+from instaslice.local.process import CLUSTER_VARIABLE
 
 DEMO = [sys.executable, "-m", "instaslice.cli", "demo"]
 STATES = ["gated", "creating", "created", "ungated", "Running", "Succeeded", "released"]
@@ -47,7 +47,7 @@ def left_by(home: Path) -> list[str]:
     found = [str(record) for record in home.glob("instaslice/clusters/*/cluster.json")]
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK, "").startswith(str(home)):
+            if process.environ().get(CLUSTER_VARIABLE, "").startswith(str(home)):
                 found.append(process.name())
         except psutil.Error:
             continue

@@ -13,7 +13,7 @@ from instaslice.kube.core import NAMESPACES, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, ClusterSpec
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -58,6 +58,6 @@ async def client(cluster):
 async def namespace(client):
     name = f"test-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=name)))
-    await Objects(client).takes_pods(name)
+    await ClusterObjects(client).namespace_ready(name)
     yield name
     await client.delete(NAMESPACES, Key("", name))

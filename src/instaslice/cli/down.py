@@ -22,7 +22,7 @@ def command(name: str, everything: bool) -> None:
 
     Works whatever state it is in, also after its processes were killed. The programs stay in the cache.
     """
-    targets = clusters.every() if everything else [Cluster(name)]
+    targets = clusters.all_clusters() if everything else [Cluster(name)]
     for cluster in targets:
         if not cluster.down():
             raise LocalError(f"no cluster {cluster.name!r}; `instaslice status` lists them")

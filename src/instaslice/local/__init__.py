@@ -11,7 +11,7 @@ layout       one directory per cluster, and what is where in it
 ports        free ports, kept apart between clusters
 pki          certificates, tokens and kubeconfigs
 process      starts, finds and ends the programs of a cluster
-plane        the command lines of etcd, the API server, the scheduler, the controller-manager, kwok
+control_plane   the command lines of etcd, the API server, the scheduler, the controller-manager, kwok
 objects      what is put into the API server: roles and nodes
 nodes        emulated GPU nodes
 operator     InstaSlice itself: webhook, controller, agent, as processes beside the control plane

@@ -13,7 +13,7 @@ from instaslice.errors import BadInput
 from instaslice.local import build, components, debian, download, layout
 from instaslice.local.errors import NotAvailable
 
-PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok")
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok")
 NODE = (
     "kubelet",
     "containerd",
@@ -30,7 +30,7 @@ KUEUE = ("kueue",)
 
 def needed(*, real_node: bool, kueue: bool) -> list[str]:
     """The programs of a cluster with these parts, and no others."""
-    return [*PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ())]
+    return [*CONTROL_PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ())]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class _Group:
 
 
 def _groups(names: Sequence[str], kubernetes: str) -> list[_Group]:
-    base = layout.cache() / components.home()
+    base = layout.cache() / components.platform_directory()
     by_module = [
         _Group(base / module.directory, [name for name in names if name in module.commands], module)
         for module in components.modules(kubernetes)

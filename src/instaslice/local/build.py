@@ -21,11 +21,11 @@ from instaslice.local.errors import NotAvailable
 from instaslice.local.progress import ConsoleProgress, Progress
 
 MODULES = Path(__file__).parent / "modules"
-ROOM = 700 << 20
+DISK_NEEDED = 700 << 20
 """Bytes that the programs of a whole cluster take."""
-BUILD_ROOM = 6 << 30
+BUILD_DISK_NEEDED = 6 << 30
 """Bytes that Go's own caches take while the largest module is built."""
-FEW = 50
+FEW_PACKAGES = 50
 """Packages still to compile below which Go's cache holds the bulk already and needs no more room."""
 
 
@@ -37,7 +37,7 @@ def build(module: Module, commands: Sequence[str], target: Path, step: str = "")
             return
         for stale in target.parent.glob(f".{target.name}-*"):
             shutil.rmtree(stale, ignore_errors=True)
-        _check_room(target.parent, ROOM, "set XDG_CACHE_HOME to a place with more room")
+        _check_disk(target.parent, DISK_NEEDED, "set XDG_CACHE_HOME to a place with more room")
         source = MODULES / module.directory
         if not source.is_dir():
             pinned = sorted(each.name for each in MODULES.iterdir())
@@ -71,8 +71,8 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
     if listed.returncode:
         raise _failure(module, listed.stderr.splitlines())
     total = listed.stdout.count("true")
-    if total > FEW:
-        _check_room(go_cache, BUILD_ROOM, "set GOCACHE and GOMODCACHE to a place with more room")
+    if total > FEW_PACKAGES:
+        _check_disk(go_cache, BUILD_DISK_NEEDED, "set GOCACHE and GOMODCACHE to a place with more room")
     linker = " ".join(["-s -w", *(f"-X {key}={value}" for key, value in module.stamp.items())])
     # A single package may not be named like its program (etcd's is `server`), so its file is named; several go to a
     # directory under their own names.
@@ -107,7 +107,7 @@ def _environment() -> dict[str, str]:
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
         "GOTOOLCHAIN": "local",
-        "GOAMD64": components.level(),
+        "GOAMD64": components.cpu_level(),
         "GOROOT": "",  # one that was set for another Go than the one that was found
         "GOWORK": "off",
         # The compiler trades memory for time: a tenth of the build on two cores.
@@ -134,15 +134,15 @@ def _copy(source: Path, files: Sequence[str], target: Path) -> None:
 
 
 def _failure(module: Module, lines: list[str]) -> NotAvailable:
-    telling = [line.strip() for line in lines if line.strip() and not line.startswith("go: downloading")]
-    last = telling[-1] if telling else "go said nothing"
-    full = next((line for line in telling if "no space left" in line), None)
+    lines = [line.strip() for line in lines if line.strip() and not line.startswith("go: downloading")]
+    last = lines[-1] if lines else "go said nothing"
+    full = next((line for line in lines if "no space left" in line), None)
     if full:
         return NotAvailable(f"building {module.name} {module.version}: the disk is full ({full}); make room")
     return NotAvailable(f"building {module.name} {module.version} failed ({last}); {golang.REMEDY}")
 
 
-def _check_room(directory: Path, needed: int, remedy: str) -> None:
+def _check_disk(directory: Path, needed: int, remedy: str) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise NotAvailable(

@@ -17,12 +17,12 @@ import msgspec
 from instaslice.errors import BadInput
 from instaslice.geometry import models
 from instaslice.local import binaries, components, kueue, layout, nodes, operator, ports, realnode
+from instaslice.local.control_plane import PORTS, ControlPlane
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
 from instaslice.local.network import Network
-from instaslice.local.objects import KWOK, Objects, takes_pods
+from instaslice.local.objects import KWOK, ClusterObjects, accepts_pods
 from instaslice.local.operator import Operator
-from instaslice.local.plane import PORTS, Plane
 from instaslice.local.process import Processes
 
 Say = Callable[[str], None]
@@ -120,8 +120,8 @@ class Cluster:
                 ports.require(port)
             wanted = binaries.needed(real_node=spec.real_node, kueue=spec.kueue)
             programs = binaries.locate(wanted, source, spec.kubernetes)
-            with self._undone_on_failure():
-                self._write(spec, programs, port)
+            with self._stop_on_failure():
+                self._write_record(spec, programs, port)
                 self._start(say)
 
     def _refuse_changes(self, before: ClusterRecord, spec: ClusterSpec) -> None:
@@ -130,16 +130,16 @@ class Cluster:
             running = f"Kubernetes {before.spec.kubernetes}"
         elif spec.bare and not before.spec.bare:
             running = "InstaSlice, which pods may depend on"
-        elif before.format != FORMAT and self._runs():
+        elif before.format != FORMAT and self._is_running():
             running = "as another version of InstaSlice made it"
         else:
             return
         raise BadInput(f"cluster {self.name!r} runs {running}; `instaslice down {self.name}` first")
 
     @contextmanager
-    def _undone_on_failure(self) -> Iterator[None]:
+    def _stop_on_failure(self) -> Iterator[None]:
         """A failed start leaves nothing running; the logs stay until `down` or the next `up`."""
-        ran = self._runs()
+        ran = self._is_running()
         try:
             yield
         except BaseException:
@@ -147,7 +147,7 @@ class Cluster:
                 self._end_processes()
             raise
 
-    def _write(self, spec: ClusterSpec, programs: dict[str, Path], port: int) -> None:
+    def _write_record(self, spec: ClusterSpec, programs: dict[str, Path], port: int) -> None:
         """The record first: what is started afterwards can be found by it."""
         with layout.lock(layout.clusters() / ".ports.lock"):
             record = ClusterRecord(
@@ -167,13 +167,13 @@ class Cluster:
     def _ports(self, asked: int) -> dict[str, int]:
         """Those of the record while something runs on them or nobody else took them, and new ones for the rest."""
         kept = self.record().ports if self.exists else {}
-        mine = self._runs()
+        mine = self._is_running()
         if mine and asked and asked != kept["kube-apiserver"]:
             raise BadInput(f"cluster {self.name!r} runs on port {kept['kube-apiserver']}; end it to move it")
         if not mine and not all(ports.free(each) for each in kept.values()):
             kept = {}
         taken = {asked, *kept.values()}
-        for other in every():
+        for other in all_clusters():
             # One that is being removed, or cannot be read, keeps nobody from starting.
             with suppress(LocalError):
                 taken.update(other.record().ports.values())
@@ -193,47 +193,47 @@ class Cluster:
         kwok = commands.pop("kwok")
         for name, argv in commands.items():
             self.processes.start(name, argv)
-        asyncio.run(self._fill(kwok, say))
+        asyncio.run(self._install(kwok, say))
         for name in (*commands, "kwok"):
             self.processes.wait(name, plane.ready(name))
 
-    async def _fill(self, kwok: list[str], say: Say) -> None:
+    async def _install(self, kwok: list[str], say: Say) -> None:
         """What has to be in the API server, kwok once it has a role there, and the nodes."""
         spec = self.record().spec
-        async with Objects.connect(self.kubeconfig) as objects:
-            await objects.allow("kwok", KWOK)
+        async with ClusterObjects.connect(self.kubeconfig) as objects:
+            await objects.grant("kwok", KWOK)
             self.processes.start("kwok", kwok)
-            ours = self.operator()
+            instaslice = self.operator()
             if not spec.bare:
                 # Early: they take as long to start as the nodes take to become ready.
                 say("starting InstaSlice")
-                await ours.install(objects)
+                await instaslice.install(objects)
             if spec.real_node:
                 say("starting a real node")
                 if not spec.bare:
-                    await objects.gpus(realnode.NAME, spec.gpus, models.named(spec.model))
+                    await objects.label_gpus(realnode.NAME, spec.gpus, models.named(spec.model))
                 await asyncio.to_thread(self.real_node().start, self.processes)
             await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
             expected = [nodes.name(index) for index in range(spec.nodes)]
             expected += [realnode.NAME] if spec.real_node else []
             say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")
             await objects.nodes_ready(expected)
-            await objects.takes_pods()
+            await objects.namespace_ready()
             if spec.kueue:
                 say("starting Kueue")
                 await kueue.install(objects, self.plane(), self.processes)
             if not spec.bare:
-                for name in (*ours.commands(), *([realnode.AGENT] if spec.real_node else [])):
-                    await ours.ready(name, objects)
+                for name in (*instaslice.commands(), *([realnode.AGENT] if spec.real_node else [])):
+                    await instaslice.ready(name, objects)
 
     def operator(self) -> Operator:
         spec = self.record().spec
         real = realnode.NAME if spec.real_node else ""
         return Operator(self.plane(), self.processes, spec.latency, real)
 
-    def plane(self) -> Plane:
+    def plane(self) -> ControlPlane:
         record = self.record()
-        return Plane(self.layout, record.ports, {name: Path(path) for name, path in record.programs.items()})
+        return ControlPlane(self.layout, record.ports, {name: Path(path) for name, path in record.programs.items()})
 
     def real_node(self) -> realnode.RealNode:
         record = self.record()
@@ -260,7 +260,7 @@ class Cluster:
         if component in operator.ROLES:
             # In a thread: callers that have an event loop of their own may call this too.
             with ThreadPoolExecutor(1) as thread:
-                thread.submit(asyncio.run, self._start_ours(component)).result()
+                thread.submit(asyncio.run, self._start_operator(component)).result()
             return
         plane = self.plane()
         if component == kueue.NAME:
@@ -269,11 +269,11 @@ class Cluster:
         self.processes.start(component, plane.commands()[component])
         self.processes.wait(component, plane.ready(component))
 
-    async def _start_ours(self, component: str) -> None:
-        ours = self.operator()
-        ours.start(component)
-        async with Objects.connect(self.kubeconfig) as objects:
-            await ours.ready(component, objects)
+    async def _start_operator(self, component: str) -> None:
+        instaslice = self.operator()
+        instaslice.start(component)
+        async with ClusterObjects.connect(self.kubeconfig) as objects:
+            await instaslice.ready(component, objects)
 
     def pause(self, component: str) -> None:
         self._signal(component, signal.SIGSTOP)
@@ -307,7 +307,7 @@ class Cluster:
             network = None
         realnode.remove(self.layout, network)
 
-    def _runs(self) -> bool:
+    def _is_running(self) -> bool:
         """Whether any component does."""
         return any(self.components().values())
 
@@ -317,11 +317,11 @@ class Cluster:
 
     async def count_ready(self) -> int:
         """How many nodes are ready, by the API server's word. Raises KubeError."""
-        async with Objects.connect(self.kubeconfig) as objects:
-            return sum(map(takes_pods, await objects.nodes()))
+        async with ClusterObjects.connect(self.kubeconfig) as objects:
+            return sum(map(accepts_pods, await objects.nodes()))
 
 
-def every() -> list[Cluster]:
+def all_clusters() -> list[Cluster]:
     """All clusters of this user."""
     home = layout.clusters()
     return [Cluster(entry.parent.name) for entry in sorted(home.glob("*/cluster.json"))]

@@ -16,7 +16,7 @@ KUBERNETES = "1.37.1"
 KUBERNETES_VERSIONS = (KUBERNETES, "1.36.4")
 """The versions whose modules are pinned in this repository."""
 
-_V3 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
+X86_64_V3 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
 """x86-64-v3, as Linux names its parts."""
 
 
@@ -125,16 +125,16 @@ def platform() -> str:
     return f"{told.sysname.lower()}-{machine}"
 
 
-def level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def cpu_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """What the CPU can do, in the words of GOAMD64. A cluster built for v3 needs a twentieth less of it than for v1."""
     try:
         flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
         return "v1"
-    return "v3" if flags and set(flags[1].split()) >= _V3 else "v1"
+    return "v3" if flags and set(flags[1].split()) >= X86_64_V3 else "v1"
 
 
-def home() -> str:
+def platform_directory() -> str:
     """The folder of the cache for programs that run on this machine: `linux-amd64`, or `linux-amd64-v3`."""
-    able = level()
+    able = cpu_level()
     return platform() if able == "v1" else f"{platform()}-{able}"

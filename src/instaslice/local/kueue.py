@@ -18,9 +18,9 @@ from instaslice.api.roles import Role, rule
 from instaslice.kube.core import NAMESPACES, Bare
 from instaslice.kube.resource import Resource
 from instaslice.local import system
+from instaslice.local.control_plane import ControlPlane
 from instaslice.local.errors import NotAvailable
-from instaslice.local.objects import DEFINITIONS, Objects
-from instaslice.local.plane import Plane
+from instaslice.local.objects import DEFINITIONS, ClusterObjects
 from instaslice.local.process import Processes
 
 NAME = "kueue"
@@ -28,28 +28,28 @@ NAMESPACE = "kueue-system"
 FRAMEWORKS = ("batch/job", "pod", "deployment", "statefulset")
 
 
-HOOKS = {
+WEBHOOK_CONFIGURATIONS = {
     kind: Resource(Bare, kind, f"{kind.lower()}s", group="admissionregistration.k8s.io", namespaced=False)
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
 
 
-async def install(objects: Objects, plane: Plane, processes: Processes) -> None:
+async def install(objects: ClusterObjects, plane: ControlPlane, processes: Processes) -> None:
     """Definitions, then the process, then the webhooks: no pod is ever sent to a webhook that nobody serves yet."""
     await objects.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}})
-    await objects.allow(NAME, _role(_documents(plane, "rbac/role.yaml")), namespace=NAMESPACE)
+    await objects.grant(NAME, _role(_documents(plane, "rbac/role.yaml")), namespace=NAMESPACE)
     definitions = _documents(plane, "crd/bases")
     patched = str(_documents(plane, "crd/kustomization.yaml")[0]["patches"])
     for document in definitions:
         # Kueue converts the kinds whose patch its own kustomization names; the others mean the same in all versions.
         converted = f"webhook_in_{document['spec']['names']['plural']}.yaml" in patched
         await objects.apply(DEFINITIONS, _with_conversion(document, plane) if converted else document)
-    await objects.defined(document["metadata"]["name"] for document in definitions)
+    await objects.definitions_established(document["metadata"]["name"] for document in definitions)
     start(plane, processes)
     for document in _documents(plane, "webhook/manifests.yaml"):
         hooks = [_on_loopback(hook, plane) for hook in document["webhooks"]]
         named = {"metadata": {"name": f"kueue-{document['metadata']['name']}"}, "webhooks": hooks}
-        await objects.apply(HOOKS[document["kind"]], named)
+        await objects.apply(WEBHOOK_CONFIGURATIONS[document["kind"]], named)
 
 
 def _role(documents: list[dict[str, Any]]) -> Role:
@@ -58,12 +58,12 @@ def _role(documents: list[dict[str, Any]]) -> Role:
     return Role(cluster=rules, own=[rule("", "secrets", "get list watch update")])
 
 
-def start(plane: Plane, processes: Processes) -> None:
+def start(plane: ControlPlane, processes: Processes) -> None:
     """Start the process and wait until it serves."""
     etc = plane.layout.root / "kueue"
     certificates = etc / "kueue" / "metrics" / "certs"
     certificates.mkdir(parents=True, exist_ok=True)
-    pair = plane.pair(NAME)
+    pair = plane.key_pair(NAME)
     for file, source in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         shutil.copyfile(source, certificates / file)
     config = etc / "config.yaml"
@@ -90,7 +90,7 @@ def _with_own_etc(etc: Path) -> list[str]:
     ]
 
 
-def _config(plane: Plane, certificates: Path) -> dict[str, Any]:
+def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
     return {
         "apiVersion": "config.kueue.x-k8s.io/v1beta2",
         "kind": "Configuration",
@@ -105,8 +105,8 @@ def _config(plane: Plane, certificates: Path) -> dict[str, Any]:
     }
 
 
-def _ready(plane: Plane) -> Callable[[], bool]:
-    def answers() -> bool:
+def _ready(plane: ControlPlane) -> Callable[[], bool]:
+    def is_ready() -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", plane.ports["kueue-health"], timeout=5)
         try:
             connection.request("GET", "/readyz")
@@ -116,10 +116,10 @@ def _ready(plane: Plane) -> Callable[[], bool]:
         finally:
             connection.close()
 
-    return answers
+    return is_ready
 
 
-def _documents(plane: Plane, below: str) -> list[dict[str, Any]]:
+def _documents(plane: ControlPlane, below: str) -> list[dict[str, Any]]:
     """Kueue's own manifests, which the build put beside the program."""
     place = Path(plane.programs[NAME]).parent / "config" / "components" / below
     if not place.exists():
@@ -128,7 +128,7 @@ def _documents(plane: Plane, below: str) -> list[dict[str, Any]]:
     return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
 
 
-def _on_loopback(hook: dict[str, Any], plane: Plane) -> dict[str, Any]:
+def _on_loopback(hook: dict[str, Any], plane: ControlPlane) -> dict[str, Any]:
     path = hook["clientConfig"]["service"]["path"]
     apart = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
     return {
@@ -138,11 +138,11 @@ def _on_loopback(hook: dict[str, Any], plane: Plane) -> dict[str, Any]:
     }
 
 
-def _with_conversion(definition: dict[str, Any], plane: Plane) -> dict[str, Any]:
+def _with_conversion(definition: dict[str, Any], plane: ControlPlane) -> dict[str, Any]:
     webhook = {"clientConfig": _client(plane, "/convert"), "conversionReviewVersions": ["v1"]}
     return {**definition, "spec": {**definition["spec"], "conversion": {"strategy": "Webhook", "webhook": webhook}}}
 
 
-def _client(plane: Plane, path: str) -> dict[str, str]:
+def _client(plane: ControlPlane, path: str) -> dict[str, str]:
     bundle = base64.b64encode(plane.authority.read_bytes()).decode()
     return {"url": f"https://127.0.0.1:{plane.ports[NAME]}{path}", "caBundle": bundle}

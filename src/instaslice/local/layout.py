@@ -47,7 +47,7 @@ class Layout:
         return self.root.name
 
     @property
-    def mark(self) -> str:
+    def short_hash(self) -> str:
         """Eight hexadecimal digits that stand for this directory: two clusters of one name may have two state homes."""
         return hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
 

@@ -33,10 +33,10 @@ class Network(msgspec.Struct, frozen=True):
             for each in link.get("addr_info", ())
         ]
         candidates = list(SUBNETS.subnets(new_prefix=24))
-        first = int(layout.mark, 16) % len(candidates)
+        first = int(layout.short_hash, 16) % len(candidates)
         for subnet in candidates[first:] + candidates[:first]:
             if not any(subnet.overlaps(other) for other in used):
-                return cls(f"isl-{layout.mark}", f"{subnet[1]}/24")
+                return cls(f"isl-{layout.short_hash}", f"{subnet[1]}/24")
         raise LocalError(f"no free /24 in {SUBNETS} for a bridge; end other clusters")
 
     def make(self) -> None:

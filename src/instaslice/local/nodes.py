@@ -14,7 +14,7 @@ CPU = 64
 MEMORY = "512Gi"
 STORAGE = "1Ti"
 PODS = 250
-PLAYED = f"{names.EMULATED},type=kwok"
+EMULATED_SELECTOR = f"{names.EMULATED},type=kwok"
 """Selects the nodes that are emulated as a whole, and not those with a real kubelet and emulated GPUs."""
 
 

@@ -28,7 +28,7 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, as files."""
 
     certificate: Path
@@ -40,7 +40,7 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.pair = Pair(directory / "ca.crt", directory / "ca.key")
+        self.pair = KeyPair(directory / "ca.crt", directory / "ca.key")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.pair.certificate.exists():
             # RSA, as kubeadm's: the API server checks this signature anew for every request of every client, which with
@@ -65,9 +65,11 @@ class Authority:
         assert isinstance(loaded, PrivateKey)
         self._key = loaded
 
-    def issue(self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> Pair:
+    def issue(
+        self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()
+    ) -> KeyPair:
         """A certificate good for serving on loopback (and `addresses`) and for a client; the one there if there is."""
-        pair = Pair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
+        pair = KeyPair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
         if pair.certificate.exists():
             return pair
         key = ec.generate_private_key(ec.SECP256R1())
@@ -87,9 +89,9 @@ class Authority:
         _write(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())))
         return pair
 
-    def signing_key(self, file: str) -> Pair:
+    def signing_key(self, file: str) -> KeyPair:
         """A bare key pair (public, private) for service-account tokens."""
-        pair = Pair(self.directory / f"{file}.pub", self.directory / f"{file}.key")
+        pair = KeyPair(self.directory / f"{file}.pub", self.directory / f"{file}.key")
         if not pair.certificate.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             _write_key(pair.key, key)
@@ -113,13 +115,13 @@ class Authority:
         _write(path, "".join(rows).encode())
         return path
 
-    def kubeconfig(self, path: Path, *, server: str, client: Pair | str, name: str) -> Path:
+    def kubeconfig(self, path: Path, *, server: str, client: KeyPair | str, name: str) -> Path:
         """A kubeconfig with everything inside, so that it can be copied away. A client has a certificate or a token."""
 
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
 
-        if isinstance(client, Pair):
+        if isinstance(client, KeyPair):
             user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
         else:
             user = {"token": client}

@@ -18,11 +18,11 @@ import psutil
 from instaslice.local.errors import LocalError, NotStarted
 from instaslice.local.layout import Layout
 
-MARK = "INSTASLICE_CLUSTER"
+CLUSTER_VARIABLE = "INSTASLICE_CLUSTER"
 """Environment variable that every program of a cluster, and what it starts, carries."""
 
 
-def _frugal(name: str) -> dict[str, str]:
+def _go_settings(name: str) -> dict[str, str]:
     """How a Go program spares the cores that it shares with all others of a cluster.
 
     With the small heap of a young cluster it spends half of its time on collecting garbage: a few hundred MB of memory
@@ -33,7 +33,7 @@ def _frugal(name: str) -> dict[str, str]:
     return {"GOGC": "400", **half}
 
 
-class Running(msgspec.Struct, frozen=True):
+class ProcessRecord(msgspec.Struct, frozen=True):
     """What is written about a started program."""
 
     pid: int
@@ -69,7 +69,7 @@ class Processes:
             _wait_gone([dying])
         # One that was started and never recorded, because we were killed in between, would hold the ports. What a
         # wrapper became has the end of its command line.
-        _kill([stray for stray in self.strays() if list(argv)[-len(_words(stray)) :] == _words(stray)])
+        _kill([stray for stray in self.strays() if list(argv)[-len(_argv(stray)) :] == _argv(stray)])
         self.layout.run.mkdir(exist_ok=True)
         self.layout.logs.mkdir(exist_ok=True)
         with self.log(name).open("ab") as log:
@@ -81,13 +81,13 @@ class Processes:
                 start_new_session=True,
                 # Not where the user happens to be, which they may want to remove.
                 cwd=self.layout.root,
-                env={**_frugal(name), **os.environ, **(env or {}), MARK: str(self.layout.root)},
+                env={**_go_settings(name), **os.environ, **(env or {}), CLUSTER_VARIABLE: str(self.layout.root)},
             )
         try:
             born = psutil.Process(started.pid).create_time()
         except psutil.NoSuchProcess:
             born = time.time()
-        record = Running(started.pid, born, list(argv))
+        record = ProcessRecord(started.pid, born, list(argv))
         scratch = self.layout.run / f".{name}.json"
         scratch.write_bytes(msgspec.json.encode(record))
         scratch.replace(self._file(name))
@@ -108,9 +108,9 @@ class Processes:
         record = self._record(name)
         return record.process() if record else None
 
-    def _record(self, name: str) -> Running | None:
+    def _record(self, name: str) -> ProcessRecord | None:
         try:
-            return msgspec.json.decode(self._file(name).read_bytes(), type=Running)
+            return msgspec.json.decode(self._file(name).read_bytes(), type=ProcessRecord)
         except FileNotFoundError:
             return None
 
@@ -122,7 +122,7 @@ class Processes:
     def require(self, name: str) -> None:
         """Raises NotStarted, with the end of its log, where the component does not run."""
         if self.find(name) is None:
-            raise NotStarted(f"{name} ended while starting: {self.last_words(name)} (log: {self.log(name)})")
+            raise NotStarted(f"{name} ended while starting: {self.last_log_line(name)} (log: {self.log(name)})")
 
     def names(self) -> list[str]:
         return sorted(entry.stem for entry in self.layout.run.glob("[!.]*.json"))
@@ -146,7 +146,7 @@ class Processes:
         mine, found = str(self.layout.root), []
         for process in psutil.process_iter():
             with contextlib.suppress(psutil.Error, OSError):
-                if process.pid != os.getpid() and process.environ().get(MARK) == mine and _alive(process):
+                if process.pid != os.getpid() and process.environ().get(CLUSTER_VARIABLE) == mine and _alive(process):
                     found.append(process)
         return found
 
@@ -157,7 +157,7 @@ class Processes:
             self.require(name)
             if time.monotonic() > deadline:
                 raise NotStarted(
-                    f"{name} is not ready after {seconds:.0f} s: {self.last_words(name)} (log: {self.log(name)})"
+                    f"{name} is not ready after {seconds:.0f} s: {self.last_log_line(name)} (log: {self.log(name)})"
                 )
             # The components say that they are ready only when asked.
             time.sleep(0.02)
@@ -165,7 +165,7 @@ class Processes:
     def log(self, name: str) -> Path:
         return self.layout.logs / f"{name}.log"
 
-    def last_words(self, name: str) -> str:
+    def last_log_line(self, name: str) -> str:
         """The last line of a component's log that says something."""
         try:
             tail = self.log(name).read_text(errors="replace")[-20000:].splitlines()
@@ -194,7 +194,7 @@ def _wait_gone(processes: list[psutil.Process]) -> None:
         time.sleep(0.01)
 
 
-def _words(process: psutil.Process) -> list[str]:
+def _argv(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.Error):
         return process.cmdline() or [""]
     return [""]

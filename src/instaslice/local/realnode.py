@@ -30,7 +30,7 @@ HOLDER = "node"
 AGENT = "instaslice-node-agent"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
 """Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
-LONGEST_SOCKET = 107
+MAX_SOCKET_PATH = 107
 """Bytes in the path of a Unix socket; Linux allows no more."""
 
 
@@ -64,14 +64,14 @@ class RealNode:
             # As after a boot: nothing runs in there, and what was in memory only is gone.
             for volatile in ("run", "containerd-state", "cdi"):
                 shutil.rmtree(self.home / volatile, ignore_errors=True)
-            self._inside.unlink(missing_ok=True)
+            self._ready_file.unlink(missing_ok=True)
         self._write_files()
         self.network.make()
         cgroups.make(self.cgroup)
-        processes.start(HOLDER, self._hold())
-        processes.wait(HOLDER, self._inside.exists)
+        processes.start(HOLDER, self._holder_command())
+        processes.wait(HOLDER, self._ready_file.exists)
         processes.start("containerd", self._enter(processes, self.programs["containerd"], "--config", self._config))
-        processes.wait("containerd", self._containerd_answers)
+        processes.wait("containerd", self._containerd_ready)
         self._import_images()
         processes.start("kubelet", self._enter(processes, self.programs["kubelet"], *self._kubelet_flags()))
         if self.agent:
@@ -87,7 +87,7 @@ class RealNode:
         return self.home / "containerd.toml"
 
     @property
-    def _inside(self) -> Path:
+    def _ready_file(self) -> Path:
         """Made by the holder when the namespaces are as they should be."""
         return self.home / "inside"
 
@@ -155,10 +155,10 @@ class RealNode:
 
     # The namespaces --------------------------------------------------------------------------------------------
 
-    def _hold(self) -> list[str]:
+    def _holder_command(self) -> list[str]:
         """Opens the namespaces, covers the machine's folders, says so, and stays: PID 1 in there, reaping orphans."""
         covers = " && ".join(f"mount --bind '{self.home / folder}' {target}" for folder, target in COVERED.items())
-        script = f"{covers} && : > '{self._inside}' || exit 1\nsleep infinity &\nwait"
+        script = f"{covers} && : > '{self._ready_file}' || exit 1\nsleep infinity &\nwait"
         isolate = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
         return [system.tool("unshare"), *isolate, "/bin/sh", "-c", script]
 
@@ -178,7 +178,7 @@ class RealNode:
             *map(str, flags),
         ]
 
-    def _containerd_answers(self) -> bool:
+    def _containerd_ready(self) -> bool:
         return self.socket.exists() and self._ctr("version").returncode == 0
 
     def _import_images(self) -> None:
@@ -191,8 +191,8 @@ class RealNode:
                 raise LocalError(f"containerd did not take {archive}: {imported.stderr.strip().splitlines()[-1:]}")
         done.touch()
 
-    def _ctr(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *words]
+    def _ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -204,7 +204,7 @@ def remove(layout: Layout, network: Network | None) -> None:
 
 
 def cgroup(layout: Layout) -> str:
-    return f"instaslice-{layout.mark}"
+    return f"instaslice-{layout.short_hash}"
 
 
 def cdi(layout: Layout) -> Path:
@@ -216,7 +216,7 @@ def check(layout: Layout) -> None:
     """Whether this machine and this directory can have a real node. Raises LocalError before anything is begun."""
     if os.uname().sysname != "Linux" or os.geteuid() != 0:
         raise LocalError("--real-node needs Linux and root: it opens namespaces, mounts and a bridge of its own")
-    if len(os.fsencode(layout.node / "lib/kubelet/device-plugins/kubelet.sock")) > LONGEST_SOCKET:
+    if len(os.fsencode(layout.node / "lib/kubelet/device-plugins/kubelet.sock")) > MAX_SOCKET_PATH:
         raise LocalError(f"{layout.root} is too deep for the sockets of a real node; set XDG_STATE_HOME")
     for covered in COVERED.values():
         if layout.root.is_relative_to(covered):

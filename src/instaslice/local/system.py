@@ -14,9 +14,9 @@ def tool(name: str) -> str:
     return found
 
 
-def run(command: str, *words: str) -> str:
+def run(command: str, *arguments: str) -> str:
     """What it printed. Raises LocalError with what it complained of."""
-    done = subprocess.run([tool(command), *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([tool(command), *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise LocalError(f"{command} {' '.join(words)}: {done.stderr.strip()}")
+        raise LocalError(f"{command} {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout

@@ -59,7 +59,7 @@ def test_what_programs_may_expect_of_the_cpu(tmp_path, told, level):
     file = tmp_path / "cpuinfo"
     if told is not None:
         file.write_text(told)
-    assert components.level(file) == level
+    assert components.cpu_level(file) == level
 
 
 def test_chosen_ports_are_free_different_and_nobody_elses():

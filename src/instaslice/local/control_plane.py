@@ -12,7 +12,7 @@ from pathlib import Path
 
 from instaslice.kube.config import trusting
 from instaslice.local.layout import Layout
-from instaslice.local.pki import TOKENS, Authority, Pair
+from instaslice.local.pki import TOKENS, Authority, KeyPair
 
 SERVICE_RANGE = "10.96.0.0/16"
 
@@ -50,7 +50,7 @@ TLS etcd spends half as much CPU again on a burst of pods."""
 
 
 @dataclass(frozen=True)
-class Plane:
+class ControlPlane:
     """Everything that the command lines are made of."""
 
     layout: Layout
@@ -75,16 +75,16 @@ class Plane:
         for server in SERVING:
             authority.issue(server, server)
         user, groups = ADMIN
-        self._admit(authority, self.layout.kubeconfig, authority.issue("admin", user, groups=groups))
+        self._write_kubeconfig(authority, self.layout.kubeconfig, authority.issue("admin", user, groups=groups))
         for client in CLIENTS:
-            self._admit(authority, self.kubeconfig(client), authority.token(client))
+            self._write_kubeconfig(authority, self.kubeconfig(client), authority.token(client))
         authority.tokens(CLIENTS)
 
-    def _admit(self, authority: Authority, path: Path, client: Pair | str) -> None:
+    def _write_kubeconfig(self, authority: Authority, path: Path, client: KeyPair | str) -> None:
         authority.kubeconfig(path, server=self.server, client=client, name=f"instaslice-{self.layout.name}")
 
-    def pair(self, name: str) -> Pair:
-        return Pair(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
+    def key_pair(self, name: str) -> KeyPair:
+        return KeyPair(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
 
     def kubeconfig(self, client: str) -> Path:
         return self.layout.pki / f"{client}.kubeconfig"
@@ -108,7 +108,7 @@ class Plane:
         }
 
     def _etcd(self) -> dict[str, object]:
-        pair = self.pair("etcd")
+        pair = self.key_pair("etcd")
         peer = f"https://127.0.0.1:{self.ports['etcd-peer']}"
         return {
             "name": "local",
@@ -133,7 +133,7 @@ class Plane:
         }
 
     def _apiserver(self) -> dict[str, object]:
-        serving, kubelet = map(self.pair, ("kube-apiserver", "apiserver-to-kubelet"))
+        serving, kubelet = map(self.key_pair, ("kube-apiserver", "apiserver-to-kubelet"))
         accounts = self.layout.pki / "service-accounts"
         return {
             "bind-address": "127.0.0.1",
@@ -161,7 +161,7 @@ class Plane:
 
     def _serving(self, name: str) -> dict[str, object]:
         """What the scheduler and the controller-manager have in common."""
-        kubeconfig, pair = self.kubeconfig(name), self.pair(name)
+        kubeconfig, pair = self.kubeconfig(name), self.key_pair(name)
         return {
             "kubeconfig": kubeconfig,
             "authentication-kubeconfig": kubeconfig,
@@ -189,7 +189,7 @@ class Plane:
         }
 
     def _kwok(self) -> dict[str, object]:
-        pair = self.pair("kwok")
+        pair = self.key_pair("kwok")
         return {
             "kubeconfig": self.kubeconfig("kwok"),
             "config": Path(__file__).parent / "stages.yaml",
@@ -204,7 +204,7 @@ class Plane:
 
     def admin(self) -> ssl.SSLContext:
         """The administrator's way in to everything that speaks TLS here, etcd too."""
-        admin = self.pair("admin")
+        admin = self.key_pair("admin")
         context = trusting(cafile=self.authority)
         context.load_cert_chain(admin.certificate, admin.key)
         return context
@@ -212,9 +212,9 @@ class Plane:
     def ready(self, component: str) -> Callable[[], bool]:
         path = {"kube-apiserver": "/readyz", "etcd": "/health"}.get(component, "/healthz")
         port = self.ports[component]
-        return lambda: self._answers(port, path)
+        return lambda: self._is_healthy(port, path)
 
-    def _answers(self, port: int, path: str) -> bool:
+    def _is_healthy(self, port: int, path: str) -> bool:
         """Whether HTTPS on that port answers 200, with the admin's certificate and the cluster's authority."""
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=self.admin())
         try:

@@ -57,7 +57,7 @@ def run(monkeypatch, tmp_path, clock):
 
 
 def test_the_seconds_count_from_when_the_cluster_is_up(run):
-    located, done = run(programs=binaries.PLANE)
+    located, done = run(programs=binaries.CONTROL_PLANE)
     assert done.stdout.splitlines() == [
         "starting Kubernetes",
         "the cluster is up after 5.0 s: two emulated nodes, two A100-40GB each",
@@ -68,7 +68,7 @@ def test_the_seconds_count_from_when_the_cluster_is_up(run):
 
 
 def test_the_first_build_is_announced_and_not_counted(run):
-    located, done = run(programs=set(binaries.PLANE) - {"etcd", "kwok"})
+    located, done = run(programs=set(binaries.CONTROL_PLANE) - {"etcd", "kwok"})
     assert located == [Source()]
     assert "First run: the programs of Kubernetes (etcd, kwok) are built from source" in done.stderr
     assert "make demo DOWNLOAD=1" in done.stderr
