@@ -1,4 +1,4 @@
-"""Which GPU, which start: pure functions over plain integers. No clock, no network; calls only `geometry`.
+"""Which GPU, which start, who waits: pure functions over plain integers. No clock, no network; calls only `geometry`.
 
 demands    what is asked for and what is granted
 fleet      who holds what on which GPU
@@ -17,6 +17,8 @@ together, packing  several slices on one node
 grants     from what a pool offers to a grant with names
 refusals   why a demand found no room, and what would help
 moves      which running slices to move so that a refused one finds room
+waiting_queue  the pods that wait, and the order in which they are tried
+gpu_reservation  which GPUs to reserve for a pod that has waited too long
 errors     what is wrong with a request to hold or to release
 """
 
@@ -27,6 +29,8 @@ from instaslice.placement.node_sets import Changes, NodeIndex, NodeSet
 from instaslice.placement.placer import Placer
 from instaslice.placement.policy import Policy, Regime, Spot
 from instaslice.placement.refusals import Refusal, Short
+from instaslice.placement.together import could_hold
+from instaslice.placement.waiting_queue import RequestKey, WaitingQueue
 
 __all__ = [
     "Admits",
@@ -47,9 +51,12 @@ __all__ = [
     "Prefers",
     "Refusal",
     "Regime",
+    "RequestKey",
     "Share",
     "Short",
     "Spot",
     "UnknownGpu",
+    "WaitingQueue",
     "Want",
+    "could_hold",
 ]
