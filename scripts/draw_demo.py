@@ -18,7 +18,7 @@ from instaslice.local.cluster import Cluster
 
 TARGET = Path(__file__).parents[1] / "docs" / "demo.svg"
 WIDTH = 100
-# No fonts from the network: whoever opens the file asks nobody for anything.
+# No fonts from the network: opening the file loads nothing.
 FONTS = "ui-monospace, SFMono-Regular, Menlo, Consolas"
 TEMPLATE = re.sub(r"\s*@font-face \{\{.*?\}\}", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace("Fira Code", FONTS)
 

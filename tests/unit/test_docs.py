@@ -56,7 +56,7 @@ def test_how_code_is_found():
     text = """Run `make demo DOWNLOAD=1`, `instaslice up --port 1` or `kubectl describe instaslice NODE`.
 ```console
 $ make setup && . .venv/bin/activate
-$ sudo -E instaslice up --real-node \\
+$ sudo -E instaslice up --kueue \\
     --nodes 0    # as root
 Cluster 'default' is up.
 ```
@@ -64,7 +64,7 @@ Cluster 'default' is up.
 """
     assert [" ".join(words) for words in commands(text)] == [
         "make setup",
-        "instaslice up --real-node --nodes 0",
+        "instaslice up --kueue --nodes 0",
         "instaslice simulate",
         "make demo DOWNLOAD=1",
         "instaslice up --port 1",

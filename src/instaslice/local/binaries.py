@@ -1,7 +1,7 @@
 """Where the programs of a cluster come from.
 
-In this order: a folder that the user names, `KUBEBUILDER_ASSETS`, the cache, and then a download (when asked for) or
-a build. Only what is asked for is fetched or built: a cluster of emulated nodes needs no kubelet.
+In this order: a folder that the user names, `KUBEBUILDER_ASSETS`, the cache, and then a download (if requested) or a
+build. Only what is needed is downloaded or built: a cluster of emulated nodes needs no kubelet.
 """
 
 import os
@@ -35,7 +35,7 @@ def needed(*, real_node: bool, kueue: bool) -> list[str]:
 
 @dataclass(frozen=True)
 class Source:
-    """How the user wants programs to be found."""
+    """Where the user wants programs to come from."""
 
     folder: Path | None = None
     download: bool = False
@@ -49,7 +49,7 @@ class Source:
 
 
 def locate(names: Sequence[str], source: Source, kubernetes: str = components.KUBERNETES) -> dict[str, Path]:
-    """A path for every program, fetched or built where it must be. Raises BadInput or NotAvailable in one line."""
+    """The path of every program, downloaded or built if it is missing. Raises BadInput or NotAvailable in one line."""
     if kubernetes not in components.KUBERNETES_VERSIONS and not source.download:
         known = ", ".join(components.KUBERNETES_VERSIONS)
         raise BadInput(f"Kubernetes {kubernetes} is not pinned here: choose {known}, or any with --download")
@@ -62,7 +62,7 @@ def locate(names: Sequence[str], source: Source, kubernetes: str = components.KU
 
 
 def missing(names: Sequence[str], source: Source, kubernetes: str = components.KUBERNETES) -> list[str]:
-    """The programs that `locate` would have to fetch or build."""
+    """The programs that `locate` would have to download or build."""
     groups = _groups([name for name in names if not _given(name, source)], kubernetes)
     return [name for group in groups for name in group.programs if not (group.folder / name).exists()]
 

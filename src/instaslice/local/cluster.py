@@ -1,7 +1,7 @@
-"""A whole local cluster: up, down, status. The command line, the tests and the benchmarks all come in here.
+"""A local cluster: up, down, status. The command line, the tests and the benchmarks all enter here.
 
-Crash-only: what a cluster is stands in its record before anything of it is started, so that `up` after a crash finds
-what is missing and starts it, and `down` finds everything that must go.
+Crash-only: the record of a cluster is written before anything is started, so that `up` after a crash starts what is
+missing, and `down` finds everything to remove.
 """
 
 import asyncio
@@ -40,25 +40,25 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     bare: bool = False
     """Kubernetes alone, without InstaSlice."""
     latency: str = "none"
-    """How long the emulated GPUs take for their work; a name that `instaslice agent` knows."""
+    """How long the emulated GPUs take for each step; a value of `instaslice agent --latency`."""
     kubernetes: str = components.KUBERNETES
 
     def __post_init__(self) -> None:
         if not 0 <= self.nodes <= 5000:
             raise BadInput(f"--nodes {self.nodes}: between 0 and 5000")
         if not 1 <= self.gpus <= 16:
-            raise BadInput(f"--gpus {self.gpus}: between 1 and 16 a node")
+            raise BadInput(f"--gpus {self.gpus}: between 1 and 16 per node")
         if self.latency not in LATENCIES:
             raise BadInput(f"--latency {self.latency}: one of {', '.join(LATENCIES)}")
         models.named(self.model)
 
 
 FORMAT = 1
-"""How the parts of a cluster reach each other: goes up when what runs cannot be joined by what this version starts."""
+"""How the parts of a cluster reach each other: incremented when this version cannot join a running cluster."""
 
 
 class ClusterRecord(msgspec.Struct, kw_only=True):
-    """What stands in `cluster.json`."""
+    """The content of `cluster.json`."""
 
     spec: ClusterSpec
     format: int = 0
@@ -88,7 +88,7 @@ class Cluster:
         return self.layout.record.exists()
 
     def spec(self, **changes: object) -> ClusterSpec:
-        """What the cluster is, or what a new one would be, with these changes; None changes nothing."""
+        """The spec of the cluster, or the default of a new one, with these changes; None changes nothing."""
         now = self.record().spec if self.exists else ClusterSpec()
         return msgspec.structs.replace(now, **{key: value for key, value in changes.items() if value is not None})
 
@@ -97,7 +97,7 @@ class Cluster:
             return msgspec.json.decode(self.layout.record.read_bytes(), type=ClusterRecord)
         except FileNotFoundError:
             raise LocalError(
-                f"no cluster {self.name!r}; `instaslice up` makes one, `instaslice status` lists them"
+                f"no cluster {self.name!r}; `instaslice up` starts one, `instaslice status` lists them"
             ) from None
         except msgspec.DecodeError as error:
             raise LocalError(
@@ -109,7 +109,7 @@ class Cluster:
     def up(self, spec: ClusterSpec, source: binaries.Source, *, port: int = 0, say: Say = lambda _: None) -> None:
         """Bring the cluster to `spec`, from nothing or from whatever a crash left. Safe to repeat.
 
-        Raises an InstasliceError in one line; what this call started is then stopped again.
+        Raises an InstasliceError in one line; what this call has started is then stopped.
         """
         if spec.real_node:
             realnode.check(self.layout)
@@ -125,13 +125,13 @@ class Cluster:
                 self._start(say)
 
     def _refuse_changes(self, before: ClusterRecord, spec: ClusterSpec) -> None:
-        """What cannot become true while the cluster is there."""
+        """What cannot change while the cluster exists."""
         if before.spec.kubernetes != spec.kubernetes:
             running = f"Kubernetes {before.spec.kubernetes}"
         elif spec.bare and not before.spec.bare:
             running = "InstaSlice, which pods may depend on"
         elif before.format != FORMAT and self._is_running():
-            running = "as another version of InstaSlice made it"
+            running = "as another version of InstaSlice started it"
         else:
             return
         raise BadInput(f"cluster {self.name!r} runs {running}; `instaslice down {self.name}` first")
@@ -148,7 +148,7 @@ class Cluster:
             raise
 
     def _write_record(self, spec: ClusterSpec, programs: dict[str, Path], port: int) -> None:
-        """The record first: what is started afterwards can be found by it."""
+        """Written first: everything started afterwards can be found by it."""
         with layout.lock(layout.clusters() / ".ports.lock"):
             record = ClusterRecord(
                 spec=spec,
@@ -165,7 +165,7 @@ class Cluster:
             scratch.replace(self.layout.record)
 
     def _ports(self, asked: int) -> dict[str, int]:
-        """Those of the record while something runs on them or nobody else took them, and new ones for the rest."""
+        """The recorded ports, as long as they are in use by this cluster or free, and new ones for the rest."""
         kept = self.record().ports if self.exists else {}
         mine = self._is_running()
         if mine and asked and asked != kept["kube-apiserver"]:
@@ -174,7 +174,7 @@ class Cluster:
             kept = {}
         taken = {asked, *kept.values()}
         for other in all_clusters():
-            # One that is being removed, or cannot be read, keeps nobody from starting.
+            # A cluster that is being removed, or cannot be read, must not block others.
             with suppress(LocalError):
                 taken.update(other.record().ports.values())
         new = [name for name in PORTS if name not in kept]
@@ -186,7 +186,7 @@ class Cluster:
         plane.prepare()
         commands = plane.commands()
         say(f"starting Kubernetes {record.spec.kubernetes}")
-        # The API server waits for etcd by itself; the others would end without an API server.
+        # The API server waits for etcd; the others would exit without an API server.
         for name in ("etcd", "kube-apiserver"):
             self.processes.start(name, commands.pop(name))
         self.processes.wait("kube-apiserver", plane.ready("kube-apiserver"))
@@ -198,14 +198,14 @@ class Cluster:
             self.processes.wait(name, plane.ready(name))
 
     async def _install(self, kwok: list[str], say: Say) -> None:
-        """What has to be in the API server, kwok once it has a role there, and the nodes."""
+        """Fill the API server: roles (then start kwok, which needs one), InstaSlice, nodes, Kueue."""
         spec = self.record().spec
         async with ClusterObjects.connect(self.kubeconfig) as objects:
             await objects.grant("kwok", KWOK)
             self.processes.start("kwok", kwok)
             instaslice = self.operator()
             if not spec.bare:
-                # Early: they take as long to start as the nodes take to become ready.
+                # Early: its processes start while the nodes become ready.
                 say("starting InstaSlice")
                 await instaslice.install(objects)
             if spec.real_node:
@@ -258,7 +258,7 @@ class Cluster:
             self.real_node().start(self.processes)
             return
         if component in operator.ROLES:
-            # In a thread: callers that have an event loop of their own may call this too.
+            # In a thread: the caller may be running an event loop.
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, self._start_operator(component)).result()
             return
@@ -290,14 +290,14 @@ class Cluster:
     # Down --------------------------------------------------------------------------------------------------------
 
     def down(self) -> bool:
-        """End and remove everything of this cluster, also what a crash left. False when there was nothing."""
+        """End and remove everything of this cluster, even after a crash. False if there was nothing."""
         with self.layout.locked():
-            there = self.layout.root.exists() or bool(self.processes.strays())
+            existed = self.layout.root.exists() or bool(self.processes.strays())
             self._end_processes()
             shutil.rmtree(self.layout.root, ignore_errors=True)
             if self.layout.root.exists():
                 raise LocalError(f"{self.layout.root} cannot be removed; remove it by hand")
-        return there
+        return existed
 
     def _end_processes(self) -> None:
         self.processes.kill_all()
@@ -308,7 +308,7 @@ class Cluster:
         realnode.remove(self.layout, network)
 
     def _is_running(self) -> bool:
-        """Whether any component does."""
+        """Whether any component runs."""
         return any(self.components().values())
 
     def components(self) -> dict[str, bool]:
@@ -316,7 +316,7 @@ class Cluster:
         return {name: self.processes.find(name) is not None for name in self.processes.names()}
 
     async def count_ready(self) -> int:
-        """How many nodes are ready, by the API server's word. Raises KubeError."""
+        """How many nodes are ready, according to the API server. Raises KubeError."""
         async with ClusterObjects.connect(self.kubeconfig) as objects:
             return sum(map(accepts_pods, await objects.nodes()))
 

@@ -1,7 +1,7 @@
-"""The control plane: the command line of each component, and how one knows that it is ready.
+"""The control plane: the command line of each component, and when it is ready.
 
-Everything listens on loopback, speaks TLS with a certificate of the cluster's own authority and is bound by RBAC. Only
-the API server's way to etcd is plain: a socket in the cluster's directory, which nobody but its user may enter.
+Everything listens on loopback, uses TLS with a certificate of the cluster's own authority and is subject to RBAC. Only
+the API server's connection to etcd is plain: a socket in the cluster's directory, which only its user may enter.
 """
 
 import http.client
@@ -28,7 +28,7 @@ PORTS = (
     "kueue-health",
     "instaslice-webhook",
 )
-"""What a cluster reserves a port for, whether it has that part or not: one that is added later finds its port."""
+"""What a cluster reserves ports for, even for parts that it does not have: they may be added later."""
 
 ADMIN = ("instaslice-admin", ("system:masters",))
 CLIENTS = {
@@ -40,18 +40,18 @@ CLIENTS = {
     "instaslice-controller": "instaslice:controller",
     "instaslice-agent": "instaslice:agent",
 }
-"""Program → the user that RBAC sees. They come with tokens, as pods do: the API server checks the signature of a
-certificate anew for every request."""
+"""Program → the user that RBAC sees. They authenticate with tokens, as pods do: the API server checks the signature of
+a certificate for every request."""
 
 SERVING = ("kube-scheduler", "kube-controller-manager", "kwok", "kueue")
 SOCKET = "unix://etcd.sock"
-"""Relative, as programs start in the cluster's directory: the kernel takes no path of more than 107 characters. With
-TLS etcd spends half as much CPU again on a burst of pods."""
+"""Relative, since programs start in the cluster's directory: the kernel limits the path to 107 characters. With TLS
+etcd spends half as much CPU again on a burst of pods."""
 
 
 @dataclass(frozen=True)
 class ControlPlane:
-    """Everything that the command lines are made of."""
+    """What the command lines are built from."""
 
     layout: Layout
     ports: Mapping[str, int]
@@ -126,7 +126,7 @@ class ControlPlane:
             "peer-key-file": pair.key,
             "peer-trusted-ca-file": self.authority,
             "peer-client-cert-auth": "true",
-            # A killed etcd loses nothing by this, only a machine that loses power does; it makes writes cheap.
+            # Cheap writes. A killed etcd loses nothing by this, only a machine that loses power does.
             "unsafe-no-fsync": "true",
             "quota-backend-bytes": 8 << 30,
             "log-level": "warn",
@@ -153,14 +153,14 @@ class ControlPlane:
             "service-account-key-file": f"{accounts}.pub",
             "service-account-signing-key-file": f"{accounts}.key",
             "service-cluster-ip-range": SERVICE_RANGE,
-            # Loopback is no address for the `kubernetes` service; without a real service network none is needed.
+            # The `kubernetes` service cannot have a loopback address, and without a service network it needs none.
             "endpoint-reconciler-type": "none",
             "allow-privileged": "true",
             "profiling": "false",
         }
 
     def _serving(self, name: str) -> dict[str, object]:
-        """What the scheduler and the controller-manager have in common."""
+        """The flags that the scheduler and the controller-manager share."""
         kubeconfig, pair = self.kubeconfig(name), self.key_pair(name)
         return {
             "kubeconfig": kubeconfig,
@@ -170,9 +170,9 @@ class ControlPlane:
             "secure-port": self.ports[name],
             "tls-cert-file": pair.certificate,
             "tls-private-key-file": pair.key,
-            # One of each: there is nobody to elect against, and a lost Lease would end the process.
+            # There is one of each, and a lost Lease would end the process.
             "leader-elect": "false",
-            # The API server is theirs alone; the usual 20 requests a second cost the controller-manager 3 s at start.
+            # The default of 20 requests per second costs the controller-manager 3 s at start.
             "kube-api-qps": 1000,
             "kube-api-burst": 2000,
             "profiling": "false",
@@ -203,7 +203,7 @@ class ControlPlane:
         }
 
     def admin(self) -> ssl.SSLContext:
-        """The administrator's way in to everything that speaks TLS here, etcd too."""
+        """The administrator's access to everything that serves TLS, including etcd."""
         admin = self.key_pair("admin")
         context = trusting(cafile=self.authority)
         context.load_cert_chain(admin.certificate, admin.key)

@@ -1,7 +1,7 @@
 """Official release binaries instead of a build: `instaslice up --download`.
 
-The address of a file is the projects' own, path and all; `--download-from URL` puts another host and prefix before
-the same path, for mirrors and closed networks. Nothing is used whose published SHA-256 does not match.
+Files come from the projects' own addresses; `--download-from URL` puts another host and prefix before the same path,
+for mirrors and closed networks. A file is used only if its published SHA-256 matches.
 """
 
 import hashlib
@@ -25,7 +25,7 @@ TIMEOUT = 60
 
 @dataclass(frozen=True)
 class Release:
-    """Where a project publishes a file: `path` and the file with its checksum, below `host`."""
+    """Where a project publishes a file: its path and that of its checksum, below `host`."""
 
     host: str
     path: str
@@ -66,7 +66,7 @@ def download(
     base: str | None,
     step: str = "",
 ) -> None:
-    """See that `target` holds every program in `commands`. Raises NotAvailable in one line; leaves nothing half."""
+    """Make sure that `target` holds every program in `commands`. Raises NotAvailable; leaves nothing partial."""
     with layout.lock(target.with_name(f".{target.name}.lock")):
         for name in commands:
             if (target / name).exists():
@@ -94,7 +94,7 @@ def _fetch(address: str, to: Path, progress: Progress) -> None:
                 raise NotAvailable(f"{address}: ended after {done} of {total} bytes; try again")
     except (urllib.error.URLError, OSError, ValueError) as error:
         raise NotAvailable(
-            f"{address} could not be fetched ({error}); check --download-from, or leave --download out to build"
+            f"{address} could not be downloaded ({error}); check --download-from, or omit --download to build"
         ) from error
 
 
@@ -121,7 +121,7 @@ def _published(text: str, file: str) -> str | None:
 
 
 def _unpack(archive: Path, name: str) -> Path:
-    """The one program of that name in a tar file, as a file beside it."""
+    """Extract the program of that name from a tar file."""
     with tarfile.open(archive) as tar:
         member = next((each for each in tar if each.isfile() and Path(each.name).name == name), None)
         inside = tar.extractfile(member) if member else None

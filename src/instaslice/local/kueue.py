@@ -1,7 +1,7 @@
 """Kueue beside the control plane: `instaslice up --kueue`.
 
-It runs as a process of this machine, not as a pod, so its webhooks are addresses on loopback; everything else is
-Kueue's own manifests, which come with its module. Jobs, plain pods, Deployments and StatefulSets are its business here.
+It runs as a process, not as a pod, so its webhooks are addresses on loopback; everything else is Kueue's own manifests,
+which come with its module. It manages Jobs, plain pods, Deployments and StatefulSets.
 """
 
 import base64
@@ -35,13 +35,13 @@ WEBHOOK_CONFIGURATIONS = {
 
 
 async def install(objects: ClusterObjects, plane: ControlPlane, processes: Processes) -> None:
-    """Definitions, then the process, then the webhooks: no pod is ever sent to a webhook that nobody serves yet."""
+    """Definitions, then the process, then the webhooks: no pod is sent to a webhook before it is served."""
     await objects.apply(NAMESPACES, {"metadata": {"name": NAMESPACE}})
     await objects.grant(NAME, _role(_documents(plane, "rbac/role.yaml")), namespace=NAMESPACE)
     definitions = _documents(plane, "crd/bases")
     patched = str(_documents(plane, "crd/kustomization.yaml")[0]["patches"])
     for document in definitions:
-        # Kueue converts the kinds whose patch its own kustomization names; the others mean the same in all versions.
+        # Kueue converts the kinds whose patch its own kustomization names; the others are the same in all versions.
         converted = f"webhook_in_{document['spec']['names']['plural']}.yaml" in patched
         await objects.apply(DEFINITIONS, _with_conversion(document, plane) if converted else document)
     await objects.definitions_established(document["metadata"]["name"] for document in definitions)
@@ -53,7 +53,7 @@ async def install(objects: ClusterObjects, plane: ControlPlane, processes: Proce
 
 
 def _role(documents: list[dict[str, Any]]) -> Role:
-    """Kueue's own role for the cluster, and what it reads in its own namespace."""
+    """Kueue's own ClusterRole, and what it reads in its own namespace."""
     rules = [given for each in documents if each["kind"] == "ClusterRole" for given in each["rules"]]
     return Role(cluster=rules, own=[rule("", "secrets", "get list watch update")])
 
@@ -75,19 +75,11 @@ def start(plane: ControlPlane, processes: Processes) -> None:
 
 
 def _with_own_etc(etc: Path) -> list[str]:
-    """Kueue reads one certificate from a fixed place below /etc. It gets an /etc of its own, in a mount namespace that
-    ends with it; what else is in the machine's it does not need on loopback."""
+    """Kueue reads one certificate from a fixed path below /etc. So it gets its own /etc, in a mount namespace that ends
+    with it; on loopback it needs nothing else of the machine's."""
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
-    return [
-        system.tool("unshare"),
-        "--mount",
-        *as_root,
-        "--",
-        "/bin/sh",
-        "-c",
-        f"mount --bind '{etc}' /etc && exec \"$@\"",
-        "sh",
-    ]
+    script = f"mount --bind '{etc}' /etc && exec \"$@\""
+    return [system.tool("unshare"), "--mount", *as_root, "--", "/bin/sh", "-c", script, "sh"]
 
 
 def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
@@ -120,22 +112,18 @@ def _ready(plane: ControlPlane) -> Callable[[], bool]:
 
 
 def _documents(plane: ControlPlane, below: str) -> list[dict[str, Any]]:
-    """Kueue's own manifests, which the build put beside the program."""
+    """Kueue's own manifests, which the build copied beside the program."""
     place = Path(plane.programs[NAME]).parent / "config" / "components" / below
     if not place.exists():
-        raise NotAvailable(f"{place} is not there: give Kueue's manifests with its program, or let it be built")
+        raise NotAvailable(f"{place} does not exist: provide Kueue's manifests with its program, or let it be built")
     files = sorted(place.glob("*.yaml")) if place.is_dir() else [place]
     return [document for file in files for document in yaml.safe_load_all(file.read_text()) if document]
 
 
 def _on_loopback(hook: dict[str, Any], plane: ControlPlane) -> dict[str, Any]:
     path = hook["clientConfig"]["service"]["path"]
-    apart = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
-    return {
-        **hook,
-        "clientConfig": _client(plane, path),
-        "namespaceSelector": {"matchExpressions": [apart]},
-    }
+    excluded = {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", NAMESPACE]}
+    return {**hook, "clientConfig": _client(plane, path), "namespaceSelector": {"matchExpressions": [excluded]}}
 
 
 def _with_conversion(definition: dict[str, Any], plane: ControlPlane) -> dict[str, Any]:

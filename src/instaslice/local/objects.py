@@ -1,4 +1,4 @@
-"""What a local cluster puts into its API server: roles for its own parts, and the emulated nodes."""
+"""The objects of a local cluster in its API server: roles for its own parts, and the emulated nodes."""
 
 import asyncio
 import random
@@ -26,9 +26,9 @@ T = TypeVar("T", bound=Object)
 
 FIELD_MANAGER = "instaslice-local"
 TIMEOUT = 120.0
-"""Seconds for one more node to become ready, and for anything else we wait for."""
+"""Seconds without progress while waiting, for example for one more node to become ready."""
 CONCURRENCY = 20
-"""Nodes that are created side by side."""
+"""Nodes that are created concurrently."""
 
 
 class CustomResourceDefinitionStatus(Part, frozen=True):
@@ -36,7 +36,7 @@ class CustomResourceDefinitionStatus(Part, frozen=True):
 
 
 class CustomResourceDefinition(Part, frozen=True):
-    """A custom resource definition, as far as one waits for it."""
+    """A custom resource definition, with the fields needed to wait for it."""
 
     metadata: ObjectMeta
     status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
@@ -71,12 +71,12 @@ KWOK = Role(
 
 
 def accepts_pods(node: Node) -> bool:
-    """Ready, and the controller-manager has taken note."""
+    """Ready, and the controller-manager has removed its taints."""
     return node.ready and not any(each.key.startswith("node.kubernetes.io/") for each in node.spec.taints or ())
 
 
 class ClusterObjects:
-    """The administrator's hand in the API server of a local cluster."""
+    """The administrator's client for the API server of a local cluster."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -84,19 +84,19 @@ class ClusterObjects:
     @classmethod
     @asynccontextmanager
     async def connect(cls, kubeconfig: Path) -> AsyncIterator["ClusterObjects"]:
-        # The cluster is ours alone: a thousand nodes need not queue at a polite client's rate limit.
+        # Nobody shares the cluster: no need for the usual rate limit with a thousand nodes.
         async with await Client.connect(kubeconfig, rate=2000, burst=2000) as client:
             yield cls(client)
 
     async def grant(self, client: str, role: Role, *, namespace: str = names.NAMESPACE) -> None:
-        """Let the user of one of our CLIENTS do this and no more; the roles are named after the user."""
+        """Give the user of one of our CLIENTS exactly this role; the objects are named after the user."""
         user = CLIENTS[client]
         subject = {"kind": "User", "apiGroup": RBAC, "name": user}
         for document in roles.documents(user, role, subject, namespace=namespace):
             await self.apply(GRANTS[document["kind"]], document)
 
     async def definitions_established(self, wanted: Iterable[str]) -> None:
-        """Return once objects of these definitions can be made."""
+        """Return once objects of these definitions can be created."""
         expected = set(wanted)
 
         def missing(cache: Cache[CustomResourceDefinition]) -> list[str]:
@@ -108,7 +108,7 @@ class ClusterObjects:
         return await self.client.list(NODES, Selector(labels=labels))
 
     async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
-        """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
+        """Exactly `count` emulated nodes of this shape: create missing ones, delete others."""
         present = await self.nodes(nodes.EMULATED_SELECTOR)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
             await self._delete(surplus)
@@ -125,11 +125,11 @@ class ClusterObjects:
                 group.create_task(make(node))
 
     async def label_gpus(self, node: str, gpus: int, model: Model) -> None:
-        """Say of a node, which need not be there yet, that it has these emulated GPUs."""
+        """Label a node, which need not exist yet, with these emulated GPUs."""
         await self.apply(NODES, {"metadata": {"name": node, "labels": nodes.gpu_labels(gpus, model)}})
 
     async def nodes_ready(self, expected: Iterable[str]) -> None:
-        """Return once every node named is ready. Raises NotStarted with those that are not."""
+        """Return once every named node is ready. Raises NotStarted with those that are not."""
         wanted = set(expected)
 
         def missing(cache: Cache[Node]) -> list[str]:
@@ -138,7 +138,7 @@ class ClusterObjects:
         await self.until("not ready: node", NODES, Selector(), missing)
 
     async def namespace_ready(self, namespace: str = "default") -> None:
-        """Return once pods can be made in a namespace: the controller-manager gives it its account."""
+        """Return once pods can be created in a namespace: it has its default service account."""
 
         def missing(cache: Cache[Bare]) -> list[str]:
             return [] if len(cache) else ["default"]
@@ -149,7 +149,7 @@ class ClusterObjects:
     async def until(
         self, what: str, resource: Resource[T], selector: Selector, missing: Callable[[Cache[T]], list[str]]
     ) -> None:
-        """Watch until nothing is missing. Raises NotStarted with what still is when none of it came for TIMEOUT."""
+        """Watch until nothing is missing. Raises NotStarted with what is, after TIMEOUT without progress."""
         cache: Cache[T] = Cache()
         changed = asyncio.Event()
         cache.on_change(lambda _old, _new: changed.set())
@@ -170,7 +170,7 @@ class ClusterObjects:
             watching.cancel()
 
     async def apply(self, resource: Resource[Any], body: dict[str, Any]) -> None:
-        """Make it so: ours outright, whatever was there."""
+        """Apply with force: we own every field, whatever was there."""
         await self.client.apply(resource, body, manager=FIELD_MANAGER, force=True)
 
     async def _delete(self, node: str) -> None:

@@ -1,7 +1,7 @@
 """InstaSlice itself beside the control plane: webhook, controller and agent as processes of this machine.
 
-Installed as the chart does it, with the same definition, policy and rules; only that each is a user by certificate
-instead of a service account, and the API server finds the webhook on loopback.
+Installed as the chart does it, with the same definition, policies and roles; but each process is a user with a token
+instead of a service account, and the API server calls the webhook on loopback.
 """
 
 import asyncio
@@ -33,14 +33,14 @@ WEBHOOK: Final = "instaslice-webhook"
 CONTROLLER: Final = "instaslice-controller"
 AGENT: Final = "instaslice-agent"
 NODE_AGENT: Final = realnode.AGENT
-"""The agent of the real node, inside it; the other one plays the emulated nodes."""
+"""The agent of the real node, inside it; the other one serves the emulated nodes."""
 ROLES: Final[Mapping[str, roles.Role]] = {
     WEBHOOK: roles.webhook(),
     CONTROLLER: roles.CONTROLLER,
     AGENT: roles.AGENT,
 }
 PROBE_NAMESPACE: Final = "default"
-"""The namespace in which the webhook is tried out, by dry runs."""
+"""The namespace of the dry runs that probe the webhook."""
 TIMEOUT = 60.0
 
 
@@ -52,14 +52,14 @@ class Operator:
     processes: Processes
     latency: str = "none"
     real: str = ""
-    """The name of the real node; empty where there is none."""
+    """The name of the real node, if there is one."""
 
     def commands(self) -> dict[str, list[str]]:
         """Component → command line."""
         port = self.plane.ports[WEBHOOK]
         flags = {
             WEBHOOK: ["webhook", "--host=127.0.0.1", f"--port={port}", "--serve-as=127.0.0.1"],
-            # There is one, so it always goes by the same name: after a kill it need not wait for its own Lease.
+            # There is only one, so its identity is fixed: after a kill it need not wait for its own Lease to expire.
             CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
             AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
         }
@@ -68,7 +68,7 @@ class Operator:
         return {name: self._command(name, arguments) for name, arguments in flags.items()}
 
     def node_agent(self, cdi: Path) -> list[str]:
-        """The command line for the agent of the real node, to be run where its kubelet runs."""
+        """The command line of the agent of the real node, to be run in the namespaces of its kubelet."""
         arguments = ["agent", f"--node={self.real}", "--emulated", f"--latency={self.latency}"]
         state = self.plane.layout.gpus / self.real
         return self._command(AGENT, [*arguments, f"--cdi-dir={cdi}", f"--state-dir={state}"])
@@ -77,7 +77,7 @@ class Operator:
         return [sys.executable, "-m", "instaslice.cli", *arguments, f"--kubeconfig={self.plane.kubeconfig(client)}"]
 
     async def install(self, objects: ClusterObjects) -> None:
-        """Put into the API server what the processes need, and start them; `ready` waits for them. Safe to repeat."""
+        """Create the objects that the processes need, and start them; `ready` waits for them. Safe to repeat."""
         await objects.apply(NAMESPACES, {"metadata": {"name": names.NAMESPACE}})
         for client, role in ROLES.items():
             await objects.grant(client, role)
@@ -86,26 +86,26 @@ class Operator:
             await objects.apply(policy.POLICIES, document)
         for document in policy.bindings():
             await objects.apply(policy.BINDINGS, document)
-        # Before the webhook starts: it fills in the caBundle of a configuration that it finds. Pods with slices are
-        # refused until then, which is better than let through without.
+        # Before the webhook starts: it fills in the caBundle of an existing configuration. Until then pods with slices
+        # are refused, which is better than admitted ungated.
         address = manifests.at_address("127.0.0.1", self.plane.ports[WEBHOOK])
         await objects.apply(manifests.CONFIGURATIONS, manifests.configuration(address))
         await objects.definitions_established([crd.NAME])
-        # The server sets up its store of a new kind at the first request for it, and turns watches away meanwhile
-        # (429), which then come again seconds later. A list it answers.
+        # The server sets up its storage of a new kind at the first request for it, and refuses watches meanwhile (429),
+        # which are then retried seconds later. It answers a list.
         await objects.client.list(INSTASLICES)
         for name in self.commands():
             self.start(name)
 
     def start(self, name: str) -> None:
-        """Start one of them unless it runs as it should; one that runs with other flags is replaced."""
+        """Start one of them unless it runs; one that runs with other flags is replaced."""
         argv = self.commands()[name]
         if self.processes.argv(name) != argv:
             self.processes.kill(name)
         self.processes.start(name, argv)
 
     async def ready(self, name: str, objects: ClusterObjects) -> None:
-        """Return once it does its work. Raises NotStarted, with the end of its log if it ended."""
+        """Return once it works. Raises NotStarted, with the end of its log if it ended."""
         checks: Mapping[str, Callable[[ClusterObjects], Coroutine[Any, Any, None]]] = {
             WEBHOOK: self._webhook_gates,
             CONTROLLER: self._controller_leads,
@@ -120,14 +120,14 @@ class Operator:
             while not checking.done():
                 await asyncio.wait([checking], timeout=0.2)
                 if not checking.done():
-                    # It is not our child: nobody tells us of its end.
+                    # It may not be our child: its end has to be polled.
                     self.processes.require(name)
             await checking
         finally:
             checking.cancel()
 
     async def _webhook_gates(self, objects: ClusterObjects) -> None:
-        """The API server knows the webhook, trusts it, and gets an answer: a pod with a slice comes back gated."""
+        """The API server calls the webhook, trusts it, and gets an answer: a pod with a slice comes back gated."""
         namespace = await objects.client.get(NAMESPACES, Key("", PROBE_NAMESPACE))
         opted_out = namespace.metadata.labels.get(names.OPT_OUT) == names.OPTED_OUT
         container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
@@ -138,7 +138,7 @@ class Operator:
                 while True:
                     if await _webhook_called(objects, body) or opted_out:
                         return
-                    # The API server says what it knows of a webhook only when asked.
+                    # Only a request shows whether the API server knows the webhook.
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise NotStarted(
@@ -147,7 +147,7 @@ class Operator:
             ) from None
 
     async def _controller_leads(self, objects: ClusterObjects) -> None:
-        """The Lease is held, and not by the word of a predecessor."""
+        """The Lease is held, and was renewed by this process."""
         process = self.processes.find(CONTROLLER)
         born = process.create_time() if process else 0.0
 
@@ -159,7 +159,7 @@ class Operator:
         await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
 
     async def _agent_reports(self, objects: ClusterObjects, *, selector: Selector) -> None:
-        """Every such node has an Instaslice object with the GPUs that it should have, and advertises slices."""
+        """Every such node has an Instaslice object with the expected GPUs, and advertises slices."""
         shapes = {
             node.metadata.name: [node.metadata.labels[names.EMULATED]]
             * int(node.metadata.labels.get(names.GPU_COUNT, "1"))
@@ -180,15 +180,15 @@ class Operator:
 
 
 async def _webhook_called(objects: ClusterObjects, body: bytes) -> bool:
-    """Whether the API server, asked by a dry run, had the webhook look at the pod."""
+    """Whether the API server called the webhook in a dry run of the pod."""
     try:
         answer = await objects.client.raw("POST", PODS.path(PROBE_NAMESPACE), params={"dryRun": "All"}, body=body)
     except (ServerError, Unreachable):
-        # It could not ask the webhook, or does not trust it yet.
+        # It could not call the webhook, or does not trust it yet.
         return False
     except KubeError as error:
-        # A quota or a policy of the namespace, which judges what all webhooks have seen. Ours refuses a pod that our
-        # webhook has not.
+        # A quota or a policy of the namespace, which comes after all webhooks. Ours refuses a pod that our webhook has
+        # not seen.
         return f"'{policy.NAME}'" not in error.message
     made = msgspec.json.decode(answer, type=Pod)
     return any(gate.name == names.GATE for gate in made.spec.scheduling_gates or ())
