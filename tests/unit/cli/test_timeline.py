@@ -10,8 +10,8 @@ from instaslice.kube.meta import Key
 
 TRAIN = Key("default", "train")
 EMPTY = node()
-PROMISED = node([allocation("train")])
-THERE = node([allocation("train")], [made("train")])
+ALLOCATED = node([allocation("train")])
+CREATED_SLICE = node([allocation("train")], [made("train")])
 HALF = node([allocation("train"), allocation("train", start=1)], [made("train")])
 GOING = node([allocation("train", state=AllocationState.DELETING)], [made("train", state=SliceState.DELETING)])
 GONE = node([allocation("train", state=AllocationState.DELETING)], [made("train", state=SliceState.DELETED)])
@@ -21,25 +21,35 @@ def run(**more):
     return pod(gated=False, on="gpu-0", **more)
 
 
-def states(news):
-    return [each.state for each in news]
+def states(transitions):
+    return [each.state for each in transitions]
 
 
-def test_a_life_is_told_state_by_state():
+def test_each_state_is_reported_once_and_in_order():
     timelines = Timelines()
     scenes = [
         (pod(), EMPTY),
-        (pod(), PROMISED),
-        (pod(), THERE),
-        (pod(gated=False), THERE),
-        (run(phase="Running"), THERE),
-        (run(phase="Succeeded"), THERE),
+        (pod(), ALLOCATED),
+        (pod(), CREATED_SLICE),
+        (pod(gated=False), CREATED_SLICE),
+        (run(phase="Running"), CREATED_SLICE),
+        (run(phase="Succeeded"), CREATED_SLICE),
         (run(phase="Succeeded"), GOING),
         (run(phase="Succeeded"), GONE),
         (run(phase="Succeeded"), EMPTY),
     ]
-    news = [states(timelines.update(seen, [where], at)) for at, (seen, where) in enumerate(scenes)]
-    assert news == [["gated"], ["creating"], ["created"], ["ungated"], ["Running"], ["ended"], [], ["released"], []]
+    transitions = [states(timelines.update(seen, [where], at)) for at, (seen, where) in enumerate(scenes)]
+    assert transitions == [
+        ["gated"],
+        ["creating"],
+        ["created"],
+        ["ungated"],
+        ["Running"],
+        ["ended"],
+        [],
+        ["released"],
+        [],
+    ]
     assert timelines.pods[TRAIN].times == dict(zip(STATES, (0, 1, 2, 3, 4, 5, 7), strict=True))
     assert timelines.between((TRAIN, GATED), (TRAIN, RUNNING)) == 4
 
@@ -48,7 +58,7 @@ def test_a_life_is_told_state_by_state():
     "seen, where, expected",
     [
         pytest.param(pod(), HALF, CREATING, id="one of two slices is there"),
-        pytest.param(pod(gated=False), PROMISED, UNGATED, id="ungated, before its node says that the slice is there"),
+        pytest.param(pod(gated=False), ALLOCATED, UNGATED, id="ungated, before its node says that the slice is there"),
         pytest.param(run(phase="Succeeded"), EMPTY, ENDED, id="ended without a slice that anybody saw"),
         pytest.param(run(phase="Failed"), GOING, ENDED, id="failed, and its slice is going"),
         pytest.param(pod(), node([allocation("other")]), GATED, id="another pod's slice"),
@@ -60,29 +70,29 @@ def test_what_is_seen_first_implies_all_before_it(seen, where, expected):
     assert timelines.update(seen, [where], 2.0) == []
 
 
-def test_a_wait_is_told_once_and_again_when_its_words_change():
+def test_a_wait_is_reported_once_and_again_when_its_reason_changes():
     timelines = Timelines()
     full = pod(says=("Waiting", "no GPU has room"))
     assert states(timelines.update(full, [EMPTY], 1)) == [GATED, WAITS]
     assert timelines.update(full, [EMPTY], 2) == []
     changed = timelines.update(pod(says=("Waiting", "next in line")), [EMPTY], 3)
     assert [str(each) for each in changed] == ["pod train: waits: next in line"]
-    assert states(timelines.update(pod(says=("Creating", "being made")), [PROMISED], 4)) == [CREATING]
+    assert states(timelines.update(pod(says=("Creating", "being made")), [ALLOCATED], 4)) == [CREATING]
     assert timelines.pods[TRAIN].waits == ""
 
 
-def test_news_reads_as_a_line():
+def test_a_transition_reads_as_a_line():
     timelines = Timelines()
-    timelines.update(pod(), [PROMISED], 0)
-    timelines.update(run(phase="Running"), [THERE], 1)
-    assert str(timelines.update(run(phase="Failed"), [THERE], 2)[0]) == "pod train: Failed"
+    timelines.update(pod(), [ALLOCATED], 0)
+    timelines.update(run(phase="Running"), [CREATED_SLICE], 1)
+    assert str(timelines.update(run(phase="Failed"), [CREATED_SLICE], 2)[0]) == "pod train: Failed"
     assert str(timelines.update(run(phase="Failed"), [EMPTY], 3)[0]) == f"pod train: {RELEASED}"
 
 
-def test_the_timetable_counts_from_when_the_pod_was_asked_for():
+def test_the_table_counts_from_when_the_pod_was_created():
     timelines = Timelines()
     timelines.update(pod(), [EMPTY], 5.0)
-    timelines.update(run(phase="Running"), [THERE], 5.25)
+    timelines.update(run(phase="Running"), [CREATED_SLICE], 5.25)
     console = Console(width=120)
     with console.capture() as capture:
         console.print(table(timelines.pods.values(), {TRAIN: "1g.5gb"}, {}))
