@@ -64,7 +64,7 @@ def output(new_home):
 
 
 def happened(output: tuple[str, Path]) -> list[tuple[str, str]]:
-    """(pod, what became of it), in the order output."""
+    """(pod, what became of it), in the order printed."""
     return re.findall(r"pod (\S+): (.+)", output[0])
 
 

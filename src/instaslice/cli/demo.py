@@ -124,7 +124,9 @@ def _obtain_programs(source: Source) -> None:
     missing = binaries.missing(needed, source)
     if not missing:
         return
-    how = "downloaded" if source.download else "built from source, which takes about 10 minutes on two cores"
+    how = "built from source, which takes about 10 minutes on two cores"
+    if source.download:
+        how = "downloaded, or built if their project publishes no checksums, which takes about 2 minutes"
     click.echo(f"First run: the programs of Kubernetes ({', '.join(missing)}) are {how}.", err=True)
     if not source.download:
         click.echo(
