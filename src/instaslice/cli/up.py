@@ -33,7 +33,7 @@ Examples:
 @click.option("--port", default=0, metavar="PORT", help="Port of the API server; by default a free one.")
 @click.option("--kubernetes", metavar="VERSION", help=f"Version of Kubernetes.  [default: {NEW.kubernetes}]")
 @source_options
-def command(name: str, port: int, source: Source, **asked: int | str | bool | None) -> None:
+def command(name: str, port: int, source: Source, **changes: int | str | bool | None) -> None:
     """Start a real Kubernetes on this machine with emulated GPU nodes, and InstaSlice on it.
 
     The first time, its programs are built from pinned Go modules (about eight minutes on two cores) and kept. Repeat
@@ -41,7 +41,7 @@ def command(name: str, port: int, source: Source, **asked: int | str | bool | No
     """
     began = time.monotonic()
     cluster = Cluster(name)
-    spec = cluster.spec(**asked)
+    spec = cluster.spec(**changes)
     cluster.up(spec, source, port=port, say=lambda text: click.echo(text, err=True))
     suffix = "" if name == "default" else f" {name}"
     click.echo(

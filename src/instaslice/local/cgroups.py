@@ -22,7 +22,7 @@ def make(name: str) -> None:
 
 
 def remove(name: str) -> None:
-    """Every process in it must have ended; safe to repeat. Raises LocalError where something still runs."""
+    """Every process in it must have ended; safe to repeat. Raises LocalError if something still runs."""
     for top in _folders(name):
         _remove(top)
 

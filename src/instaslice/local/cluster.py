@@ -164,22 +164,22 @@ class Cluster:
             scratch.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
             scratch.replace(self.layout.record)
 
-    def _ports(self, asked: int) -> dict[str, int]:
+    def _ports(self, requested: int) -> dict[str, int]:
         """The recorded ports, as long as they are in use by this cluster or free, and new ones for the rest."""
         kept = self.record().ports if self.exists else {}
         mine = self._is_running()
-        if mine and asked and asked != kept["kube-apiserver"]:
+        if mine and requested and requested != kept["kube-apiserver"]:
             raise BadInput(f"cluster {self.name!r} runs on port {kept['kube-apiserver']}; end it to move it")
         if not mine and not all(ports.free(each) for each in kept.values()):
             kept = {}
-        taken = {asked, *kept.values()}
+        taken = {requested, *kept.values()}
         for other in all_clusters():
             # A cluster that is being removed, or cannot be read, must not block others.
             with suppress(LocalError):
                 taken.update(other.record().ports.values())
         new = [name for name in PORTS if name not in kept]
         chosen = dict(zip(new, ports.choose(len(new), taken), strict=True))
-        return {**kept, **chosen, **({"kube-apiserver": asked} if asked else {})}
+        return {**kept, **chosen, **({"kube-apiserver": requested} if requested else {})}
 
     def _start(self, say: Say) -> None:
         record, plane = self.record(), self.plane()

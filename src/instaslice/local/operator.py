@@ -142,7 +142,7 @@ class Operator:
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise NotStarted(
-                f"after {TIMEOUT:.0f} s the API server does not ask {WEBHOOK} about pods "
+                f"after {TIMEOUT:.0f} s the API server does not call {WEBHOOK} for pods "
                 f"(log: {self.processes.log(WEBHOOK)})"
             ) from None
 
