@@ -22,6 +22,7 @@ from creator import pod
 
 from instaslice.api.names import GATE, NAMESPACE
 from instaslice.cli.controller import LEASE
+from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.world import World, look
 from instaslice.controller.orders import Limits, NullOrders
@@ -95,7 +96,8 @@ async def transitions(client: Client) -> int:
 
 def pass_seconds(world: World) -> float:
     """A whole pass over all that waits, when room may have come."""
-    dispatcher = Dispatcher(NullOrders(), policies.named(policies.DEFAULT), lambda: 0.0, random.Random(1), Limits())
+    state = ClusterState(policies.named(policies.DEFAULT))
+    dispatcher = Dispatcher(state, NullOrders(), lambda: 0.0, random.Random(1), Limits())
     for node in world.nodes:
         dispatcher.node_changed(None, node)
     for thing in world.instaslices:
@@ -106,7 +108,7 @@ def pass_seconds(world: World) -> float:
     dispatcher.decide()
     took = []
     for _ in range(5):
-        dispatcher.line.retry_all()
+        state.queue.retry_all()
         began = time.process_time()
         dispatcher.decide()
         took.append(time.process_time() - began)

@@ -14,6 +14,7 @@ import msgspec
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation
 from instaslice.controller import node_admission
+from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.doctor.readable import of_pod
@@ -95,7 +96,7 @@ def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
 
 def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
     uid = pod.metadata.uid
-    if uid in dispatcher.queue:
+    if uid in dispatcher.state.queue:
         return _waiting(dispatcher, pod, name, asks)
     if not gated(pod):
         return _past_the_gate(world, dispatcher, pod, name, asks)
@@ -104,7 +105,10 @@ def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[
         return Explanation(
             pod=name, stage=Stage.HELD, since=pod.metadata.creation_timestamp, message=message, asks=asks
         )
-    said, reservation = condition_of(dispatcher, uid), dispatcher.ledger.reservations.get(uid)
+    said, reservation = (
+        condition_of(dispatcher.state, dispatcher.placer, uid),
+        dispatcher.state.ledger.reservations.get(uid),
+    )
     return Explanation(
         pod=name,
         stage=Stage.STARTING if reservation is not None and reservation.created else Stage.CREATING,
@@ -116,9 +120,9 @@ def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[
 
 
 def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
-    uid, request = pod.metadata.uid, dispatcher.request(pod)
-    ahead = dispatcher.queue.ahead(uid)
-    said = condition_of(dispatcher, uid)
+    uid, request = pod.metadata.uid, dispatcher.placer.request(pod)
+    ahead = dispatcher.state.queue.ahead(uid)
+    said = condition_of(dispatcher.state, dispatcher.placer, uid)
     if said is not None:
         message = said.message
     elif ahead:
@@ -128,9 +132,9 @@ def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) 
     profiles = [want.profile for want in request.slices]
     could = [
         node
-        for node in dispatcher.ledger.nodes
-        if dispatcher.could_suffice(pod, request.amounts, node)
-        and could_hold(dispatcher.ledger.fleet.open_models(node), profiles)
+        for node in dispatcher.state.ledger.nodes
+        if dispatcher.placer.could_suffice(pod, node)
+        and could_hold(dispatcher.state.ledger.fleet.open_models(node), profiles)
     ]
     return Explanation(
         pod=name,
@@ -146,7 +150,7 @@ def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) 
 
 def _ruled_out(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
     why: dict[str, list[str]] = {}
-    for name in sorted(dispatcher.ledger.nodes):
+    for name in sorted(dispatcher.state.ledger.nodes):
         if told := _why_not(dispatcher, pod, request, name):
             why.setdefault(told, []).append(name)
     return dict(sorted(why.items(), key=lambda item: -len(item[1])))
@@ -154,16 +158,16 @@ def _ruled_out(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> dict[st
 
 def _why_not(dispatcher: Dispatcher, pod: Pod, request: PodRequest, name: NodeName) -> str | None:
     """What rules this node out; None if nothing does."""
-    node, record = dispatcher.nodes.get(name), dispatcher.ledger.nodes[name]
+    node, record = dispatcher.state.nodes.get(name), dispatcher.state.ledger.nodes[name]
     if node is None:
         return "is gone"
-    if told := node_admission.refusal(pod, node) or dispatcher.capacities.short(name, request.other_amounts):
+    if told := node_admission.refusal(pod, node) or dispatcher.state.capacities.short(name, request.other_amounts):
         return told
-    if told := dispatcher.filters.for_pod(pod)(name):
+    if told := dispatcher.state.filters.for_pod(pod)(name):
         return told
-    plan = dispatcher.ledger.placer.place(request.demand(lambda each: each == name))
+    plan = dispatcher.state.ledger.placer.place(request.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
-        return dispatcher.capacities.short(name, request.our_amounts)
+        return dispatcher.state.capacities.short(name, request.our_amounts)
     closed = [condition_of for reasons in record.closed.values() for condition_of in reasons.values()]
     if record.gpus and len(record.closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(closed))
@@ -178,7 +182,7 @@ def _why_not(dispatcher: Dispatcher, pod: Pod, request: PodRequest, name: NodeNa
 
 
 def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
-    said = condition_of(dispatcher, pod.metadata.uid)
+    said = condition_of(dispatcher.state, dispatcher.placer, pod.metadata.uid)
     if names.MIG_UUIDS not in pod.metadata.annotations:
         stage, message = (
             Stage.TROUBLED,
@@ -206,9 +210,10 @@ def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, as
 def _dispatcher(world: World, policy: Policy) -> tuple[Dispatcher, list[str]]:
     """What the controller would know, and what it could make nothing of."""
     now = world.now.timestamp()
-    made = Dispatcher(NullOrders(), policy, lambda: now, Random(0), Limits())
+    state = ClusterState(policy)
+    made = Dispatcher(state, NullOrders(), lambda: now, Random(0), Limits())
     # As the controller starts: what volumes there are, nodes, what is promised on them, the pods it is promised to.
-    made.filters.volumes_known = world.storage is not None
+    state.filters.volumes_known = world.storage is not None
     for namespace in world.namespaces:
         made.namespace_changed(None, namespace)
     for stored in world.storage or ():
@@ -221,7 +226,7 @@ def _dispatcher(world: World, policy: Policy) -> tuple[Dispatcher, list[str]]:
         made.pod_changed(None, pod)
     made.resume()
     left_out = [f"{unread.object}: {unread.why}" for unread in world.unread]
-    for kind, key, why in made.quarantine:
+    for kind, key, why in state.quarantine:
         about = named(world.pod_of[key]) if kind is ObjectKind.POD else f"{kind} {key}"
         left_out.append(f"{about}: {why}")
     return made, left_out

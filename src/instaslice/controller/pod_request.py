@@ -25,7 +25,7 @@ class PodRequest:
     other_amounts: Amounts
     """Of them, what is not ours."""
     our_amounts: Amounts
-    shape: RequestKey
+    key: RequestKey
     admitted: NodeSet
     """The nodes whose state, taints and labels let it in."""
     fits_beside: NodeSet
@@ -96,7 +96,7 @@ class PodRequests:
             amounts=amounts,
             other_amounts=needs,
             our_amounts=ours,
-            shape=(profiles, tuple(sorted(amounts.items())), where, filtered),
+            key=(profiles, tuple(sorted(amounts.items())), where, filtered),
             admitted=self._admitting(where, pod),
             fits_beside=self._fitting(needs),
             fits=self._fitting(amounts),

@@ -7,7 +7,7 @@ build, golang   programs built from pinned Go modules, and the Go to build them 
 download     official release binaries
 debian       programs from Debian packages
 progress     shows how long a build or download still takes
-layout       one directory per cluster, and what is where in it
+layout       the directories of a cluster
 ports        free ports, kept apart between clusters
 pki          certificates, tokens and kubeconfigs
 process      starts, finds and ends the programs of a cluster

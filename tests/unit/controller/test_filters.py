@@ -323,7 +323,7 @@ def test_whatever_comes_and_goes_no_two_of_a_kind_share_a_node(seed):
     for uid in uids:
         world.delete_pod(uid)
     world.settle()
-    filters = world.dispatcher.filters
+    filters = world.dispatcher.state.filters
     assert not filters._objections
     assert not filters._pods._pods
     assert not filters._pods._of
@@ -332,12 +332,12 @@ def test_whatever_comes_and_goes_no_two_of_a_kind_share_a_node(seed):
 def test_a_pod_that_uses_none_of_this_costs_nothing(world):
     uid = world.add_pod("1g.5gb")
     world.settle()
-    filters = world.dispatcher.filters
+    filters = world.dispatcher.state.filters
     assert filters.for_pod(world.pods[uid]) is filters._free
 
 
 def test_the_same_wish_is_one_shape_and_another_is_another(world):
-    shapes = world.dispatcher.filters.shape
+    shapes = world.dispatcher.state.filters.shape
     pods = {
         name: world.pods[uid]
         for name, uid in {
@@ -356,7 +356,7 @@ def test_the_same_wish_is_one_shape_and_another_is_another(world):
     assert shapes(pods["label that nobody looks at"]) != before, "somebody waits who looks at the label app"
     fresh = World()
     a, b = web(fresh), web(fresh, labels={"app": "x"})
-    assert fresh.dispatcher.filters.shape(fresh.pods[a]) == fresh.dispatcher.filters.shape(fresh.pods[b])
+    assert fresh.dispatcher.state.filters.shape(fresh.pods[a]) == fresh.dispatcher.state.filters.shape(fresh.pods[b])
 
 
 def test_a_pod_that_was_deleted_before_it_ran_is_in_nobodys_way(world):

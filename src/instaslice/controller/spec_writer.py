@@ -32,7 +32,7 @@ class _Known:
     """What a write says that had no answer: it may have been carried out."""
 
 
-class Specs:
+class SpecWriter:
     def __init__(self, client: Client, ledger: Ledger, manager: str, clock: Clock) -> None:
         self._clock = clock
         self._client = client
