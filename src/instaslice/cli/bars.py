@@ -12,16 +12,9 @@ from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
-from instaslice.api.instaslice import (
-    Allocation,
-    AllocationState,
-    GpuStatus,
-    Health,
-    Instaslice,
-    PreparedSlice,
-    SliceState,
-)
+from instaslice.api.instaslice import GpuStatus, Health, Instaslice, SliceState
 from instaslice.api.summary import holds_slot
+from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.kube.meta import Key
 
 PALETTE: Final = ("#4c9be8", "#f2a65a", "#6cc24a", "#e86a92", "#b084eb", "#e5d352", "#4cc9b0", "#d98880", "#a3b18a")
@@ -38,6 +31,14 @@ class SegmentState(Enum):
     DELETING = "going"  # its pod has ended, and it is being destroyed
     FAILED = "failed"
     FOREIGN = "foreign"  # no allocation names it
+
+
+SEGMENT_STATES: Final = {
+    Phase.CREATING: SegmentState.CREATING,
+    Phase.CREATED: SegmentState.CREATED,
+    Phase.DELETING: SegmentState.DELETING,
+    Phase.FAILED: SegmentState.FAILED,
+}
 
 
 @dataclass(frozen=True)
@@ -95,21 +96,10 @@ def _occupied(node: Instaslice, gpu: str) -> Iterator[tuple[int, Segment]]:
             state = SegmentState.FOREIGN if slice_.state is SliceState.FOREIGN else SegmentState.DELETING
             yield slice_.start, Segment(slice_.size, state, slice_.profile)
     for allocation in allocated.values():
-        state = _state_of(allocation, reported.get(allocation.id))
-        if state is not SegmentState.FREE:
+        phase = phase_of_slice(allocation, reported.get(allocation.id))
+        if phase is not Phase.DELETED:
             pod = Key(allocation.pod.namespace, allocation.pod.name)
-            yield allocation.start, Segment(allocation.size, state, allocation.profile, pod)
-
-
-def _state_of(allocation: Allocation, reported: PreparedSlice | None) -> SegmentState:
-    state = reported.state if reported else None
-    if state is SliceState.DELETED or (reported is None and allocation.state is AllocationState.DELETED):
-        return SegmentState.FREE
-    if allocation.state is AllocationState.DELETING or state is SliceState.DELETING:
-        return SegmentState.DELETING
-    if state is SliceState.FAILED:
-        return SegmentState.FAILED
-    return SegmentState.CREATED if state is SliceState.CREATED else SegmentState.CREATING
+            yield allocation.start, Segment(allocation.size, SEGMENT_STATES[phase], allocation.profile, pod)
 
 
 def _line(label: str, node: Instaslice, gpu: GpuStatus, pod_colours: Mapping[Key, str], cell: int) -> Text:

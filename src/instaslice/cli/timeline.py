@@ -11,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from instaslice.api import names
-from instaslice.api.instaslice import Allocation, AllocationState, Instaslice, PreparedSlice, SliceState
+from instaslice.api.instaslice import Allocation, Instaslice, PreparedSlice
+from instaslice.controller.lifecycle import Phase, phase_of
+from instaslice.controller.wants import gated
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
 
@@ -97,28 +99,29 @@ class Timelines:
 
 
 def _slices(pod: Pod, nodes: Iterable[Instaslice]) -> list[tuple[Allocation, PreparedSlice | None]]:
-    """The pod's allocations, each with what the agent reports of it. A destroyed slice counts as released even while
-    the controller has not removed its allocation."""
+    """The pod's allocations, each with what the agent reports of it."""
     found = []
     for node in nodes:
         mine = [each for each in node.spec.allocations if each.pod.uid == pod.metadata.uid]
         if mine:
             reported = {each.id: each for each in node.status.slices}
             found += [(each, reported.get(each.id)) for each in mine]
-    return [(mine, made) for mine, made in found if made is None or made.state is not SliceState.DELETED]
+    return found
 
 
 def _reached(pod: Pod, slices: Sequence[tuple[Allocation, PreparedSlice | None]], *, had_slices: bool) -> str:
-    if pod.ended:
-        return ENDED if slices or not had_slices else RELEASED
-    if pod.status.phase == RUNNING:
-        return RUNNING
-    if not any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ()):
-        return UNGATED
-    wanted = [(mine, made) for mine, made in slices if mine.state is not AllocationState.DELETING]
-    if wanted and all(made is not None and made.state is SliceState.CREATED for _, made in wanted):
-        return CREATED
-    return CREATING if wanted else GATED
+    match phase_of(pod, slices):
+        case Phase.DELETING:
+            return ENDED
+        case Phase.DELETED:
+            return RELEASED if had_slices else ENDED
+        case Phase.WAITING:
+            return GATED
+        case Phase.CREATED:
+            return CREATED
+        case _ if gated(pod):
+            return CREATING
+    return RUNNING if pod.status.phase == RUNNING else UNGATED
 
 
 def table(pods: Iterable[PodTimeline], requested: Mapping[Key, str], colours: Mapping[Key, str]) -> Table:
