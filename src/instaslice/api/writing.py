@@ -11,8 +11,8 @@ UNTRACKED = JsonOp(op="replace", path="/metadata/managedFields", value=[{}])
 
 REPORT_TIMES = 5.0
 SPEC_TIMES = 10.0
-"""How many times as long as a write took the changes of status and spec gather. The controller knows when no more pods
-come, and then writes at once, so it can afford to gather for longer."""
+"""Changes of status and spec gather for so many times as long as the last write took. The controller knows when no more
+pods come, and then writes immediately, so it can afford to gather for longer."""
 QUIET_SECONDS = 0.25
 """Without a change on any node, after which a change of the spec waits for no others. Pods of a burst come closer."""
 MOST_SECONDS = 1.5
@@ -22,14 +22,16 @@ AT_ONCE = 2
 slower the server, the more a write then carries."""
 
 
-def gathering(took: float, times: float) -> float:
-    """Seconds that changes may gather after a write that took so long, so that a writer is at one object for a small
-    part of the time. A quiet server takes a small object in milliseconds, and nobody notices; a busy one is spared."""
+def cooldown(took: float, times: float) -> float:
+    """Seconds that changes may gather after a write that took so long, so that a writer is busy with one object for a
+    small part of the time. A quiet server takes a small object in milliseconds, and nobody notices; a busy one is
+    spared.
+    """
     return min(MOST_SECONDS, times * took)
 
 
-def company(took: float, *, coming: bool) -> float:
+def initial_delay(took: float, *, coming: bool) -> float:
     """Seconds that a first change waits for others, where the last write of any object took so long: of a wave of pods
-    one would be written at once otherwise, and all others after the gathering. Where others came just before
+    one would be written immediately otherwise, and all others after the cooldown. Where others came just before
     (`coming`) more will, and it waits as long as they gather."""
-    return gathering(took, SPEC_TIMES) if coming else min(LONGEST_PAUSE, took)
+    return cooldown(took, SPEC_TIMES) if coming else min(LONGEST_PAUSE, took)

@@ -33,8 +33,8 @@
     doctor             what must hold, checked on a live cluster and in tests
     errors             what ends a term
 
-The stock scheduler has the last word about where a pod runs, and it decides after the slices are created and the pod is
-pinned to their node. So requests, node_admission, node_capacity and scheduling repeat rules of kube-scheduler exactly,
-from its source and checked against the running program: a pod that we pin where the scheduler will not bind it holds
-slices for nothing.
+The stock scheduler has the last word about where a pod runs, and it speaks only after we have created the slices and
+pinned the pod to their node. So requests, node_admission, node_capacity and scheduling repeat rules of kube-scheduler
+exactly, from its source and checked against the running program: a pod that we pin where the scheduler will not bind it
+holds slices for nothing.
 """

@@ -10,7 +10,7 @@ GpuUuid = NewType("GpuUuid", str)
 MigUuid = NewType("MigUuid", str)
 
 
-class Ailment(StrEnum):
+class UnhealthyReason(StrEnum):
     """What kind of trouble a GPU is in, the worst first."""
 
     HUNG = "GpuHung"
@@ -19,11 +19,11 @@ class Ailment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ill:
+class Unhealthy:
     """What is wrong with a GPU that is not well, with the remedy."""
 
-    words: str
-    kind: Ailment = Ailment.OTHER
+    message: str
+    reason: UnhealthyReason = UnhealthyReason.OTHER
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,15 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
+class UnresponsiveGpu:
     """A GPU that is in the machine and has not answered when it was looked for: its geometry is not known, and its
     UUID only where it got as far as that."""
 
     index: int
-    ill: Ill
+    unhealthy: Unhealthy
     uuid: GpuUuid | None = None
 
-    def may_be(self, uuid: str, index: int) -> bool:
+    def matches(self, uuid: str, index: int) -> bool:
         return self.uuid == uuid if self.uuid else self.index == index
 
 
@@ -72,15 +72,15 @@ class Driver(Protocol):
     """The GPUs of one node.
 
     Every call blocks for as long as the hardware takes: milliseconds to a second, or for ever on a sick GPU. So no
-    call is made from an event loop, unless `prompt` says that it may. The hardware serialises what concerns one GPU;
+    call is made from an event loop, unless `immediate` says that it may. The hardware serialises what concerns one GPU;
     the caller makes such calls one after another from one thread, and calls for different GPUs side by side, so that
-    a hung GPU holds up itself alone. `lanes.Lanes` does this for an async caller, with a deadline.
+    a hung GPU holds up itself alone. `executor.GpuExecutor` does this for an async caller, with a deadline.
 
     Nothing is kept by the caller's side of a driver: after a kill at any moment, `slices` on a new driver tells what
     there is. All calls raise GpuLost where the GPU has failed.
     """
 
-    def prompt(self, gpu: GpuUuid) -> bool:
+    def immediate(self, gpu: GpuUuid) -> bool:
         """Whether the next calls for this GPU come back at once: true of nothing but memory. Hardware never is."""
         return False
 
@@ -92,7 +92,7 @@ class Driver(Protocol):
         """All GPUs that can be sliced, by index; also those that are not well."""
         ...
 
-    def silent(self) -> tuple[Silent, ...]:
+    def unresponsive(self) -> tuple[UnresponsiveGpu, ...]:
         """GPUs that may belong to `discover` one day: they do not answer yet."""
         return ()
 
@@ -111,7 +111,7 @@ class Driver(Protocol):
         is fine. Raises InUse; the compute instance may be gone by then and the GPU instance still there."""
         ...
 
-    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         """What ails a GPU: at once where that differs from `known`, else when it changes or after `seconds`.
 
         Needs a thread of its own for each GPU, except with 0 seconds, which waits for no change.

@@ -13,11 +13,11 @@ from random import Random
 
 import msgspec
 
-from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ill, MigUuid, Slice
+from instaslice.drivers.driver import Driver, Gpu, GpuUuid, MigUuid, Slice, Unhealthy
 from instaslice.drivers.errors import DriverError, InUse, SlotTaken, Unsupported
 from instaslice.drivers.faults import Faults
 from instaslice.drivers.latencies import INSTANT, Latencies, Span
-from instaslice.drivers.memory import Card, Contents, Instance, Memory, Step
+from instaslice.drivers.state_file import EmulatedInstance, GpuContents, InstanceChange, NodeContents, StateFile
 from instaslice.geometry import Model, Profile, States, UnknownProfile
 from instaslice.geometry.states import ILLEGAL
 
@@ -50,12 +50,12 @@ class EmulatedDriver(Driver):
         self._sleep = sleep
         self._busy = {gpu: threading.Lock() for gpu in self._gpus}
         self._lock = threading.Lock()
-        self._memory = Memory(file)
+        self._memory = StateFile(file)
         self._start()
 
     # The interface --------------------------------------------------------------------------------------------------
 
-    def prompt(self, gpu: GpuUuid) -> bool:
+    def immediate(self, gpu: GpuUuid) -> bool:
         return self._latencies == INSTANT and not self.faults.hangs(gpu)
 
     def boot_id(self) -> str:
@@ -66,28 +66,28 @@ class EmulatedDriver(Driver):
 
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
         with self._at(gpu):
-            self.faults.meet(gpu, "list slices")
+            self.faults.check(gpu, "list slices")
             found = [self._slice(gpu, gi, made) for gi, made in self._instances(gpu).items()]
             return tuple(sorted(found, key=lambda each: each.placement.start))
 
     def create(self, gpu: GpuUuid, profile: str, start: int) -> Slice:
         with self._at(gpu):
             what = f"create {profile} at {start}"
-            self.faults.meet(gpu, what)
+            self.faults.check(gpu, what)
             size, gi = self._legal(gpu, profile, start)
             steps = self._latencies
             self._pause(steps.create_gi if self._instances(gpu) else steps.create_first_gi, size)
-            self._put(gpu, gi, Instance(profile=size.name, start=start))
-            self.faults.meet(gpu, what)
+            self._put(gpu, gi, EmulatedInstance(profile=size.name, start=start))
+            self.faults.check(gpu, what)
             self._pause(steps.create_ci, size)
-            made = Instance(profile=size.name, start=start, ci=0)
+            made = EmulatedInstance(profile=size.name, start=start, ci=0)
             self._put(gpu, gi, made)
             return self._slice(gpu, gi, made)
 
     def destroy(self, doomed: Slice) -> None:
         gpu = doomed.gpu
         with self._at(gpu):
-            self.faults.meet(gpu, f"destroy {doomed.placement}")
+            self.faults.check(gpu, f"destroy {doomed.placement}")
             made = self._instances(gpu).get(doomed.gi)
             if made is None or (made.profile, made.start) != doomed.placement[:2]:
                 return
@@ -100,11 +100,11 @@ class EmulatedDriver(Driver):
                 self._put(gpu, doomed.gi, msgspec.structs.replace(made, ci=None))
             if hold:
                 raise _in_use(doomed, hold.holders)
-            self.faults.meet(gpu, f"destroy {doomed.placement}")
+            self.faults.check(gpu, f"destroy {doomed.placement}")
             self._pause(self._latencies.destroy_gi, size)
             self._put(gpu, doomed.gi, None)
 
-    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         return self.faults.watch(gpu, known, seconds)
 
     # Beyond the interface -------------------------------------------------------------------------------------------
@@ -112,9 +112,9 @@ class EmulatedDriver(Driver):
     def reboot(self, boot_id: str = "") -> None:
         """The machine starts anew: no slices, another boot id; by chance unless one is given."""
         with self._lock:
-            empty: dict[str, Card] = {gpu.uuid: Card(model=gpu.model.name) for gpu in self._gpus.values()}
+            empty: dict[str, GpuContents] = {gpu.uuid: GpuContents(model=gpu.model.name) for gpu in self._gpus.values()}
             boot = boot_id or str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-            self._memory.write(Contents(boot_id=boot, gpus=empty))
+            self._memory.write(NodeContents(boot_id=boot, gpus=empty))
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
@@ -124,16 +124,16 @@ class EmulatedDriver(Driver):
             return
         with self._lock:
             kept = self._contents()
-            cards: dict[str, Card] = {gpu: self._kept(gpu, kept.gpus.get(gpu)) for gpu in self._gpus}
-            self._memory.write(Contents(boot_id=kept.boot_id, gpus=cards))
+            cards: dict[str, GpuContents] = {gpu: self._kept(gpu, kept.gpus.get(gpu)) for gpu in self._gpus}
+            self._memory.write(NodeContents(boot_id=kept.boot_id, gpus=cards))
 
-    def _kept(self, gpu: GpuUuid, card: Card | None) -> Card:
+    def _kept(self, gpu: GpuUuid, card: GpuContents | None) -> GpuContents:
         """What is left of a GPU in the file: nothing where its model is another now, or has other placements."""
         model, states = self._gpus[gpu].model.name, self._states[gpu]
         if card is None or card.model != model or states.state(card.instances) == ILLEGAL:
-            return Card(model=model)
+            return GpuContents(model=model)
         same = all(states.placement(made.profile, made.start) == gi for gi, made in card.instances.items())
-        return card if same else Card(model=model)
+        return card if same else GpuContents(model=model)
 
     def _at(self, gpu: GpuUuid) -> threading.Lock:
         """Held through a whole call: seven threads on one GPU take as long as one does."""
@@ -154,31 +154,31 @@ class EmulatedDriver(Driver):
         held = sorted(self._instances(gpu))
         gi = states.placement(wanted.profile, start)
         assert gi is not None, f"{wanted} is legal on {model.name}"
-        if self.faults.refused(gpu) or states.after[states.state(held)][gi] == ILLEGAL:
+        if self.faults.take_refusal(gpu) or states.after[states.state(held)][gi] == ILLEGAL:
             self._pause(self._latencies.refuse, model.profile(profile))
             there = ", ".join(str(states.placements[k]) for k in held) or "nothing that can be listed"
             raise SlotTaken(f"GPU {gpu}: {wanted} does not fit beside what is there: {there}")
         return model.profile(profile), gi
 
-    def _slice(self, gpu: GpuUuid, gi: int, made: Instance) -> Slice:
+    def _slice(self, gpu: GpuUuid, gi: int, made: EmulatedInstance) -> Slice:
         placement = self._gpus[gpu].model.placement(made.profile, made.start)
         if made.ci is None:
             return Slice(gpu, placement, gi)
         # The same place has the same UUID again after a destroy: the harder case for whoever remembers one.
         return Slice(gpu, placement, gi, made.ci, MigUuid(f"MIG-{uuid.uuid5(_OURS, f'{gpu}/{gi}/{made.ci}')}"))
 
-    def _contents(self) -> Contents:
+    def _contents(self) -> NodeContents:
         contents = self._memory.contents
         assert contents is not None, "written when the driver was made"
         return contents
 
-    def _instances(self, gpu: GpuUuid) -> dict[int, Instance]:
+    def _instances(self, gpu: GpuUuid) -> dict[int, EmulatedInstance]:
         return self._contents().gpus[gpu].instances
 
-    def _put(self, gpu: GpuUuid, gi: int, made: Instance | None) -> None:
+    def _put(self, gpu: GpuUuid, gi: int, made: EmulatedInstance | None) -> None:
         """One step that either happened or did not, whenever the process is killed. None removes."""
         with self._lock:
-            self._memory.take(Step(gpu=gpu, gi=gi, instance=made))
+            self._memory.take(InstanceChange(gpu=gpu, gi=gi, instance=made))
 
     def _pause(self, step: Span, size: Profile) -> None:
         if step.high:

@@ -19,7 +19,7 @@ from invariants import overseen
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.controller.doctor import settled
-from instaslice.drivers.memory import Memory
+from instaslice.drivers.state_file import StateFile
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS
@@ -86,7 +86,7 @@ async def held(client, cluster):
     hardware = {
         (gpu, made.profile, made.start)
         for file in cluster.layout.gpus.glob("*.gpus")
-        for gpu, card in Memory(file).contents.gpus.items()
+        for gpu, card in StateFile(file).contents.gpus.items()
         for made in card.instances.values()
     }
     return promised, hardware

@@ -15,7 +15,7 @@ class Server:
         self._world, self._took = world, took
         self.written = []
 
-    async def patch(self, resource, key, ops, *, manager):
+    async def patch(self, resource, key, ops, *, manager, subresource=""):
         assert resource is INSTASLICES
         self._world.now += self._took
         self.written.append(len(ops[-1].value.allocations))

@@ -5,7 +5,7 @@ library       the calls of NVML that we make, without C
 session       one long-lived session, and what its errors become
 selection     which GPUs are ours: by index, UUID or model
 discovery     what is in the machine, with the geometry that each GPU reports
-mode          MIG mode, and how it comes on
+mig_mode      MIG mode, and how it comes on
 instances     slices: listed, made, destroyed
 holders       which processes keep a slice from being destroyed
 health        what ails which GPU

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from instaslice.drivers.driver import Gpu, GpuUuid
-from instaslice.drivers.nvml import mode
-from instaslice.drivers.nvml.library import Code, GpuInstanceProfile, Handle, Library, Refused
+from instaslice.drivers.nvml import mig_mode
+from instaslice.drivers.nvml.library import Code, GpuInstanceProfile, Handle, Library, NvmlError
 from instaslice.geometry import Engines, ProfileName, UnknownProfile, discovered
 
 _GUESTS: Final = {
@@ -43,20 +43,20 @@ def gpu(library: Library, one: Seen, enable: bool) -> Gpu:
     is one too: `health` says that it is not well. Raises LeftAlone."""
     try:
         virtualization = library.virtualization(one.handle)
-    except Refused as error:
+    except NvmlError as error:
         if error.code != Code.NOT_SUPPORTED:
             raise
         virtualization = 0
     if virtualization in _GUESTS:
         raise LeftAlone(_GUESTS[virtualization])
     try:
-        off = mode.ill(library, one.handle, enable)
-    except Refused as error:
+        off = mig_mode.unhealthy(library, one.handle, enable)
+    except NvmlError as error:
         if error.code == Code.NOT_SUPPORTED:
             raise LeftAlone(f"{one.product} has no MIG") from None
         raise
-    if off == mode.OFF:
-        raise LeftAlone(off.words)
+    if off == mig_mode.OFF:
+        raise LeftAlone(off.message)
     reports = [_report(library, one.handle, each) for each in library.gi_profiles(one.handle) if _readable(each)]
     model = discovered.model(one.product, library.memory_bytes(one.handle), reports)
     if not model.profiles:

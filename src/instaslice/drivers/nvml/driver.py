@@ -8,11 +8,11 @@ from typing import Any
 
 import pynvml
 
-from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ill, Slice
+from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Slice, Unhealthy
 from instaslice.drivers.errors import DriverError, GpuLost
 from instaslice.drivers.nvml import discovery, holders
 from instaslice.drivers.nvml.discovery import NOT_GIVEN, LeftAlone, Seen
-from instaslice.drivers.nvml.health import Health
+from instaslice.drivers.nvml.health import HealthMonitor
 from instaslice.drivers.nvml.instances import Instances
 from instaslice.drivers.nvml.selection import Selection
 from instaslice.drivers.nvml.session import Session
@@ -23,7 +23,7 @@ class NvmlDriver(Driver):
 
     `gpus` are the ones it may touch, by index, UUID or model; all where none is named. With `enable_mig` it switches
     MIG mode on where it is off. `proc` is where the host's `/proc` is. Raises DriverError where NVML cannot be opened.
-    No call has a deadline of its own, not even this: whoever must not hang calls `count`, and `look` for each GPU by
+    No call has a deadline of its own, not even this: whoever must not hang calls `count`, and `probe` for each GPU by
     itself, from threads, and never `discover`.
     """
 
@@ -45,7 +45,7 @@ class NvmlDriver(Driver):
         self._seen: dict[int, Seen] = {}
         self._gpus: dict[GpuUuid, Gpu] = {}
         self._left_alone: dict[str, str] = {}
-        self._health = Health(self._session, enable_mig, clock, sleep)
+        self._health = HealthMonitor(self._session, enable_mig, clock, sleep)
 
     # The interface --------------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ class NvmlDriver(Driver):
         ails it."""
         for index in range(self.count()):
             try:
-                self.look(index)
+                self.probe(index)
             except DriverError as error:
                 if all(gpu.index != index for gpu in self._gpus.values()):
                     self._left_alone[f"GPU {index}"] = str(error)
@@ -72,7 +72,7 @@ class NvmlDriver(Driver):
     def destroy(self, doomed: Slice) -> None:
         self._instances.destroy(self._gpu(doomed.gpu), doomed)
 
-    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         return self._health.watch(self._gpu(gpu).uuid, known, seconds)
 
     # Beyond the interface -------------------------------------------------------------------------------------------
@@ -81,12 +81,12 @@ class NvmlDriver(Driver):
         """How many GPUs there are in the machine."""
         return self._session.library.count()
 
-    def look(self, index: int) -> Gpu | None:
+    def probe(self, index: int) -> Gpu | None:
         """One of them; None where it is left alone. Asks no other GPU. Raises DriverError where it fails; safe to
         repeat, and one that was found before is not looked at again."""
         name = f"GPU {index}"
         self._left_alone.pop(name, None)
-        if not self._selection.may_take(index):
+        if not self._selection.may_include(index):
             self._left_alone[name] = NOT_GIVEN
             return None
         library = self._session.library
@@ -94,7 +94,7 @@ class NvmlDriver(Driver):
             with self._session.calls(str(index), "a look at it"):
                 one = self._seen[index] = discovery.seen(library, index)
                 name = one.uuid
-                if not self._selection.takes(index, one.uuid, one.product):
+                if not self._selection.includes(index, one.uuid, one.product):
                     raise LeftAlone(NOT_GIVEN)
                 if name not in self._gpus:
                     found = discovery.gpu(library, one, self._enable)

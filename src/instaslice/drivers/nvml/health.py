@@ -1,8 +1,8 @@
-"""What ails which GPU: events that the driver tells, and what it answers when asked.
+"""The health of each GPU: events from the driver, and what it answers when asked.
 
-An event says that something broke; that it is mended, no event says. So a GPU with a critical XID or an ECC error is
-well again when the driver wants nothing more done to it, for a while. A driver too old to be asked that leaves it ill
-until the agent is started anew.
+An event says that something broke; no event says that it is repaired. So a GPU with a critical XID or an ECC error is
+healthy again when the driver has wanted no recovery action for a while. With a driver too old to answer that, the GPU
+stays unhealthy until the agent restarts.
 """
 
 import logging
@@ -11,10 +11,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from instaslice.drivers.driver import Ailment, GpuUuid, Ill
+from instaslice.drivers.driver import GpuUuid, Unhealthy, UnhealthyReason
 from instaslice.drivers.errors import DriverError, GpuLost
-from instaslice.drivers.nvml import mode
-from instaslice.drivers.nvml.library import ECC_EVENT, XID_EVENT, Event, Handle, Refused
+from instaslice.drivers.nvml import mig_mode
+from instaslice.drivers.nvml.library import ECC_EVENT, XID_EVENT, Handle, NvmlError, NvmlEvent
 from instaslice.drivers.nvml.session import LOST, Session
 
 log = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ _ACTIONS: Final = {
 _RESETS: Final = frozenset({1, 4, 6})
 
 
-class Health:
+class HealthMonitor:
     """For each GPU one thread at a time may watch, and one that hangs holds up its own GPU alone: each has a set of
     events of its own."""
 
@@ -67,16 +67,16 @@ class Health:
         self._struck: dict[GpuUuid, tuple[str, float]] = {}
         self._renewed = -RENEWAL
 
-    def watch(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         """See Driver.watch_health."""
         until = self._clock() + seconds
         while self._note(gpu, 0.0):
             pass
         while True:
-            ill = self._ill(gpu)
+            unhealthy = self._unhealthy(gpu)
             now = self._clock()
-            if ill != known or now >= until:
-                return ill
+            if unhealthy != known or now >= until:
+                return unhealthy
             tick = min(until, now + TICK)
             while (left := tick - self._clock()) > 0 and not self._note(gpu, min(left, STEP)):
                 pass
@@ -99,35 +99,35 @@ class Health:
 
     # Asking ---------------------------------------------------------------------------------------------------------
 
-    def _ill(self, gpu: GpuUuid) -> Ill | None:
+    def _unhealthy(self, gpu: GpuUuid) -> Unhealthy | None:
         try:
             with self._session.at(gpu, "look after it") as handle:
-                ill = mode.ill(self._nvml, handle, self._enable)
+                unhealthy = mig_mode.unhealthy(self._nvml, handle, self._enable)
                 action = self._action(handle)
-                if ill is None and action:
-                    ill = _wished(gpu, action)
-                if ill is None and self._rows_failed(handle):
-                    ill = Ill("memory rows are broken and no spare is left: replace the GPU")
+                if unhealthy is None and action:
+                    unhealthy = _wished(gpu, action)
+                if unhealthy is None and self._rows_failed(handle):
+                    unhealthy = Unhealthy("memory rows are broken and no spare is left: replace the GPU")
         except GpuLost as error:
             self._struck.pop(gpu, None)
             self.find_again()
-            return Ill(str(error))
+            return Unhealthy(str(error))
         except DriverError as error:
-            return Ill(str(error))
-        return ill or self._still_struck(gpu, action)
+            return Unhealthy(str(error))
+        return unhealthy or self._still_struck(gpu, action)
 
-    def _still_struck(self, gpu: GpuUuid, action: int | None) -> Ill | None:
+    def _still_struck(self, gpu: GpuUuid, action: int | None) -> Unhealthy | None:
         words, since = self._struck.get(gpu, ("", 0.0))
         if words and action == 0 and self._clock() - since >= SETTLED:
             del self._struck[gpu]
             return None
-        return Ill(words) if words else None
+        return Unhealthy(words) if words else None
 
     def _action(self, gpu: Handle) -> int | None:
         """None where this driver cannot tell."""
         try:
             return self._nvml.recovery_action(gpu)
-        except Refused as error:
+        except NvmlError as error:
             if error.code in LOST:
                 raise
             return None
@@ -135,7 +135,7 @@ class Health:
     def _rows_failed(self, gpu: Handle) -> bool:
         try:
             return self._nvml.remapping_failed(gpu)
-        except Refused as error:
+        except NvmlError as error:
             if error.code in LOST:
                 raise
             return False  # this GPU, or this driver, does not remap rows
@@ -161,7 +161,7 @@ class Health:
             self._sleep(seconds)
         if event is None:
             return False
-        if words := _words(event):
+        if words := _message(event):
             self._struck[gpu] = (words, self._clock())
         return True
 
@@ -170,10 +170,10 @@ class Health:
             events = self._nvml.event_set()
             try:
                 self._nvml.register(handle, XID_EVENT | ECC_EVENT, events)
-            except Refused:
+            except NvmlError:
                 self._nvml.free_event_set(events)
                 raise
-        except Refused as error:
+        except NvmlError as error:
             if error.code in LOST:
                 raise
             log.warning("GPU %s: %s: its health is asked for every %g s instead", gpu, error, TICK)
@@ -183,18 +183,18 @@ class Health:
     def _drop(self, gpu: GpuUuid) -> None:
         events = self._events.pop(gpu, None)
         if events is not None:
-            with suppress(Refused):
+            with suppress(NvmlError):
                 self._nvml.free_event_set(events)
 
 
-def _wished(gpu: GpuUuid, action: int) -> Ill:
+def _wished(gpu: GpuUuid, action: int) -> Unhealthy:
     words = f"the driver says: {_ACTIONS.get(action, f'recovery action {action}')}"
     if action not in _RESETS:
-        return Ill(words)
-    return Ill(f"{words}; drain the node and run nvidia-smi --gpu-reset -i {gpu}", Ailment.RESET)
+        return Unhealthy(words)
+    return Unhealthy(f"{words}; drain the node and run nvidia-smi --gpu-reset -i {gpu}", UnhealthyReason.RESET)
 
 
-def _words(event: Event) -> str:
+def _message(event: NvmlEvent) -> str:
     """Empty where the GPU goes on."""
     if event.kind == ECC_EVENT:
         return "an ECC error could not be corrected; reset the GPU"

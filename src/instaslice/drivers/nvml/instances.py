@@ -4,8 +4,8 @@ from pathlib import Path
 
 from instaslice.drivers.driver import Gpu, GpuUuid, MigUuid, Slice
 from instaslice.drivers.errors import DriverError, InUse, SlotTaken, Unsupported
-from instaslice.drivers.nvml import holders, mode
-from instaslice.drivers.nvml.library import Code, GpuInstance, Handle, Refused
+from instaslice.drivers.nvml import holders, mig_mode
+from instaslice.drivers.nvml.library import Code, GpuInstance, Handle, NvmlError
 from instaslice.drivers.nvml.session import Session
 from instaslice.geometry import Placement, Profile, UnknownProfile
 
@@ -49,7 +49,7 @@ class Instances:
                 return
             try:
                 self._remove(gi, doomed.ci or 0)
-            except Refused as error:
+            except NvmlError as error:
                 if error.code != Code.IN_USE:
                     raise
                 raise self._in_use(handle, doomed, gi) from error
@@ -64,7 +64,7 @@ class Instances:
                 for profile in gpu.model.profiles
                 for gi in self._nvml.gpu_instances(handle, _id(profile))
             ]
-        except Refused as error:
+        except NvmlError as error:
             if error.code == Code.NOT_SUPPORTED and not self._nvml.mig_mode(handle)[0]:
                 return ()
             raise
@@ -81,7 +81,7 @@ class Instances:
     def _create(self, gpu: Gpu, handle: Handle, wanted: Placement, size: Profile) -> Handle:
         try:
             return self._nvml.create_gpu_instance(handle, _id(size), wanted.start, wanted.size)
-        except Refused as error:
+        except NvmlError as error:
             match error.code:
                 # The driver itself listed this placement, so an invalid one is one that cuts through what is there.
                 case Code.INSUFFICIENT_RESOURCES | Code.INVALID_ARGUMENT as code:
@@ -92,8 +92,8 @@ class Instances:
                             f"{there or 'nothing that can be listed'}"
                         ) from error
                     raise _not_made(gpu, wanted, error) from error
-                case Code.NOT_SUPPORTED if off := mode.ill(self._nvml, handle, enable=False):
-                    raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {off.words}") from error
+                case Code.NOT_SUPPORTED if off := mig_mode.unhealthy(self._nvml, handle, enable=False):
+                    raise DriverError(f"GPU {gpu.uuid}: create {wanted}: {off.message}") from error
                 case Code.NOT_SUPPORTED:
                     raise _not_made(gpu, wanted, error) from error
             raise
@@ -123,7 +123,7 @@ class Instances:
     def _take_back(self, gi: Handle, reason: DriverError) -> None:
         try:
             self._remove(self._nvml.gpu_instance(gi), 0)
-        except Refused as error:
+        except NvmlError as error:
             reason.add_note(f"and what was half made could not be taken back: {error}")
 
     # Destroying -----------------------------------------------------------------------------------------------------
@@ -138,12 +138,12 @@ class Instances:
             first = self._nvml.gpu_instance_with_id(handle, doomed.gi)
             if (first.profile, first.start) == (profile, doomed.placement.start):
                 return first
-        except Refused as error:
+        except NvmlError as error:
             if error.code not in (Code.NOT_FOUND, Code.INVALID_ARGUMENT, Code.NOT_SUPPORTED):
                 raise
         try:
             others = self._nvml.gpu_instances(handle, profile)
-        except Refused as error:
+        except NvmlError as error:
             if error.code == Code.NOT_SUPPORTED:  # MIG mode is off, and with it everything is gone
                 return None
             raise
@@ -153,7 +153,7 @@ class Instances:
         self._remove_compute(gi, ci)
         try:
             self._nvml.destroy_gpu_instance(gi.handle)
-        except Refused as error:
+        except NvmlError as error:
             if error.code == Code.NOT_FOUND:
                 return
             if error.code != Code.IN_USE:
@@ -168,7 +168,7 @@ class Instances:
         """Whether there was one."""
         try:
             self._nvml.destroy_compute_instance(self._nvml.compute_instance_with_id(gi.handle, ci))
-        except Refused as error:
+        except NvmlError as error:
             if error.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
                 return False
             raise
@@ -186,7 +186,7 @@ class Instances:
         return InUse(f"GPU {held.gpu}: {held.placement} is in use by {by}; end it and destroy again", names)
 
 
-def _not_made(gpu: Gpu, wanted: Placement, error: Refused) -> Unsupported:
+def _not_made(gpu: Gpu, wanted: Placement, error: NvmlError) -> Unsupported:
     return Unsupported(f"GPU {gpu.uuid}: the driver does not make {wanted}: {error}")
 
 

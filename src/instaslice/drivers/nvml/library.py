@@ -43,13 +43,12 @@ class Code(IntEnum):
     GPU_NOT_FOUND = 28
 
 
-class Refused(DriverError):
+class NvmlError(DriverError):
     """NVML answered with something else than success."""
 
-    def __init__(self, call: str, code: int, words: str) -> None:
-        super().__init__(f"{call}: {words} (NVML error {code})")
+    def __init__(self, call: str, code: int, message: str) -> None:
+        super().__init__(f"{call}: {message} (NVML error {code})")
         self.code = code
-        self.words = words
 
 
 class GpuInstance(NamedTuple):
@@ -97,7 +96,7 @@ class ComputeProfile(NamedTuple):
     multiprocessors: int
 
 
-class Event(NamedTuple):
+class NvmlEvent(NamedTuple):
     """Of a GPU or one of its slices; `data` is the number of an XID."""
 
     kind: int
@@ -110,7 +109,7 @@ ECC_EVENT = 0x2
 
 
 class Library:
-    """NVML through its Python binding. Every method raises Refused."""
+    """NVML through its Python binding. Every method raises NvmlError."""
 
     def __init__(self, binding: Any) -> None:
         self._binding = binding
@@ -119,7 +118,7 @@ class Library:
         try:
             return getattr(self._binding, name)(*arguments, **named)
         except self._binding.NVMLError as error:
-            raise Refused(name, int(error.value), str(error)) from None
+            raise NvmlError(name, int(error.value), str(error)) from None
 
     # The session ----------------------------------------------------------------------------------------------------
 
@@ -172,7 +171,7 @@ class Library:
         """0 where the mode has changed, else the code of what is in the way."""
         try:
             return int(self._call("nvmlDeviceSetMigMode", gpu, int(on)))
-        except Refused as error:
+        except NvmlError as error:
             if error.code in (Code.IN_USE, Code.RESET_REQUIRED):
                 return error.code
             raise
@@ -187,7 +186,7 @@ class Library:
         # The call that also tells the name is documented to need MIG mode, and older drivers lack it.
         try:
             info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, version=2)
-        except Refused as error:
+        except NvmlError as error:
             if error.code not in (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.STRUCT_MISMATCH):
                 raise
             info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, version=1)
@@ -269,7 +268,7 @@ class Library:
                     continue
                 ci = self._call("nvmlDeviceGetComputeInstanceId", device)
                 found.append(MigDevice(Handle(device), gi, ci, self.uuid(device)))
-            except Refused as error:
+            except NvmlError as error:
                 # Numbers have gaps where instances were destroyed, and one may be destroyed as we look.
                 if error.code not in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
                     raise
@@ -288,7 +287,7 @@ class Library:
         field = self._binding.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
         (value,) = self._call("nvmlDeviceGetFieldValues", gpu, [field])
         if value.nvmlReturn != 0:
-            raise Refused("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action cannot be read")
+            raise NvmlError("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action cannot be read")
         return int(value.value.uiVal)
 
     def remapping_failed(self, gpu: Handle) -> bool:
@@ -309,15 +308,15 @@ class Library:
             self._call("nvmlDeviceRegisterEvents", gpu, told, events)
         return told
 
-    def next_event(self, events: Handle, milliseconds: int) -> Event | None:
+    def next_event(self, events: Handle, milliseconds: int) -> NvmlEvent | None:
         """None when nothing came in that time."""
         try:
             data = self._call("nvmlEventSetWait_v2", events, milliseconds)
-        except Refused as error:
+        except NvmlError as error:
             if error.code == Code.TIMEOUT:
                 return None
             raise
-        return Event(int(data.eventType), int(data.eventData))
+        return NvmlEvent(int(data.eventType), int(data.eventData))
 
 
 def _numbered(ask: Callable[[int], T], known: int) -> list[T]:
@@ -329,7 +328,7 @@ def _numbered(ask: Callable[[int], T], known: int) -> list[T]:
     for number in range(MANY_PROFILES):
         try:
             found.append(ask(number))
-        except Refused as error:
+        except NvmlError as error:
             if error.code == Code.INVALID_ARGUMENT and number >= known:
                 break
             if error.code not in (Code.NOT_SUPPORTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT):

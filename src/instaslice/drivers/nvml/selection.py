@@ -12,10 +12,10 @@ class Selection:
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         self.wanted = tuple(each.strip() for each in wanted if each.strip())
 
-    def takes(self, index: int, uuid: str, product: str) -> bool:
+    def includes(self, index: int, uuid: str, product: str) -> bool:
         return not self.wanted or any(_fits(each, index, uuid, product) for each in self.wanted)
 
-    def may_take(self, index: int) -> bool:
+    def may_include(self, index: int) -> bool:
         """Whether `takes` could be true of the GPU at this index: otherwise it need not even be asked."""
         return not self.wanted or any(not each.isdecimal() or int(each) == index for each in self.wanted)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from instaslice.drivers.driver import GpuUuid
 from instaslice.drivers.errors import DriverError, GpuLost, InUse, SlotTaken, Stuck, Unsupported
-from instaslice.drivers.nvml.library import Code, Handle, Library, Refused
+from instaslice.drivers.nvml.library import Code, Handle, Library, NvmlError
 
 LOST: Final = frozenset(
     {Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.GPU_NOT_FOUND, Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED}
@@ -53,8 +53,8 @@ class Session:
             self._under_way += 1
         try:
             yield
-        except Refused as error:
-            raise _told(name, what, error) from error
+        except NvmlError as error:
+            raise _driver_error(name, what, error) from error
         finally:
             with self._idle:
                 self._under_way -= 1
@@ -99,15 +99,15 @@ class Session:
     def _close(self) -> None:
         try:
             self.library.close()
-        except Refused as error:
+        except NvmlError as error:
             if error.code != Code.UNINITIALIZED:  # it is, where an earlier renewal could not open it
                 raise
 
     def _open(self) -> None:
         try:
             self.library.open()
-        except Refused as error:
-            raise DriverError(f"NVML cannot be opened: {_words(error)}") from error
+        except NvmlError as error:
+            raise DriverError(f"NVML cannot be opened: {_message(error)}") from error
 
     def _handle(self, gpu: GpuUuid) -> Handle:
         handle = self._handles.get(gpu)
@@ -117,7 +117,7 @@ class Session:
                 handle = self.library.at_address(self._addresses[gpu])
                 if self.library.uuid(handle) != gpu:
                     raise gone
-            except Refused as error:
+            except NvmlError as error:
                 if error.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
                     raise gone from error
                 raise
@@ -125,8 +125,8 @@ class Session:
         return handle
 
 
-def _told(gpu: str, what: str, error: Refused) -> DriverError:
-    words = f"GPU {gpu}: {what}: {_words(error)}"
+def _driver_error(gpu: str, what: str, error: NvmlError) -> DriverError:
+    words = f"GPU {gpu}: {what}: {_message(error)}"
     match error.code:
         case Code.IN_USE:
             return InUse(words, ())
@@ -139,6 +139,6 @@ def _told(gpu: str, what: str, error: Refused) -> DriverError:
     return DriverError(words)
 
 
-def _words(error: Refused) -> str:
+def _message(error: NvmlError) -> str:
     remedy = _REMEDIES.get(error.code)
     return f"{error}; {remedy}" if remedy else str(error)

@@ -30,7 +30,7 @@ class Timer(Protocol):
 CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
-class Lanes:
+class GpuExecutor:
     """Runs blocking calls, those of one GPU in the order in which they came, those of different GPUs in parallel.
 
     Deadlines are kept by `call_later`, which is the event loop's where nothing else is given.
@@ -39,7 +39,7 @@ class Lanes:
     def __init__(self, deadline: float = 60.0, call_later: CallLater | None = None) -> None:
         self.deadline = deadline
         self._call_later = call_later
-        self._lanes: dict[GpuUuid, _Lane] = {}
+        self._executor: dict[GpuUuid, _GpuThread] = {}
         self._kept = threading.Semaphore(KEPT_LANES)
 
     async def call(self, gpu: GpuUuid, what: str, work: Callable[[], T]) -> T:
@@ -50,8 +50,8 @@ class Lanes:
         """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
-        lane = self._lanes.setdefault(gpu, _Lane(gpu, self._kept))
-        job = _Job(work, answer, loop)
+        lane = self._executor.setdefault(gpu, _GpuThread(gpu, self._kept))
+        job = _Call(work, answer, loop)
         lane.put(job)
 
         def expire() -> None:
@@ -68,7 +68,7 @@ class Lanes:
             answer.cancel()
 
 
-class _Job:
+class _Call:
     """One call and whom to tell. Whoever is first decides: the thread that begins it or the caller that gives up."""
 
     def __init__(self, work: Callable[[], Any], answer: asyncio.Future[Any], loop: asyncio.AbstractEventLoop) -> None:
@@ -102,17 +102,17 @@ class _Job:
             self._loop.call_soon_threadsafe(told)
 
 
-class _Lane:
+class _GpuThread:
     """A queue with a thread while there is something in it, and for a while after."""
 
     def __init__(self, name: str, kept: threading.Semaphore) -> None:
         self._name = name
         self._kept = kept
-        self._jobs: deque[_Job] = deque()
+        self._jobs: deque[_Call] = deque()
         self._news = threading.Condition()
         self._running = False
 
-    def put(self, job: _Job) -> None:
+    def put(self, job: _Call) -> None:
         with self._news:
             self._jobs.append(job)
             if self._running:
@@ -126,7 +126,7 @@ class _Lane:
             job.run()
             del job
 
-    def _next(self) -> _Job | None:
+    def _next(self) -> _Call | None:
         """None when the thread shall end."""
         with self._news:
             if not self._jobs and self._kept.acquire(blocking=False):

@@ -10,12 +10,13 @@ from pathlib import Path
 import msgspec
 
 from instaslice.drivers.errors import DriverError
+from instaslice.files import write_atomically
 
 MANY = 5000
 """Steps after which the file is written anew, so that it does not grow for ever."""
 
 
-class Instance(msgspec.Struct, frozen=True, kw_only=True):
+class EmulatedInstance(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU instance; `ci` is None while it has no compute instance."""
 
     profile: str
@@ -23,29 +24,29 @@ class Instance(msgspec.Struct, frozen=True, kw_only=True):
     ci: int | None = None
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class GpuContents(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU. The model is written down so that instances of another model are not taken over."""
 
     model: str
-    instances: dict[int, Instance] = {}
+    instances: dict[int, EmulatedInstance] = {}
     """By GPU instance id."""
 
 
-class Contents(msgspec.Struct, frozen=True, kw_only=True):
+class NodeContents(msgspec.Struct, frozen=True, kw_only=True):
     """A whole node; GPUs by UUID."""
 
     boot_id: str
-    gpus: dict[str, Card] = {}
+    gpus: dict[str, GpuContents] = {}
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class InstanceChange(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU instance that is now thus, or no longer there."""
 
     gpu: str
     gi: int
-    instance: Instance | None
+    instance: EmulatedInstance | None
 
-    def on(self, before: Contents) -> Contents:
+    def on(self, before: NodeContents) -> NodeContents:
         card = before.gpus[self.gpu]
         instances = {gi: each for gi, each in card.instances.items() if gi != self.gi}
         if self.instance is not None:
@@ -54,7 +55,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(before, gpus={**before.gpus, self.gpu: changed})
 
 
-class Memory:
+class StateFile:
     """The contents of a node, in a file where one is given. Calls must not overlap; one process a file."""
 
     def __init__(self, file: Path | None) -> None:
@@ -63,20 +64,17 @@ class Memory:
         self._contents = _read(file) if file is not None and file.exists() else None
 
     @property
-    def contents(self) -> Contents | None:
+    def contents(self) -> NodeContents | None:
         """As written last; None before anything was."""
         return self._contents
 
-    def write(self, contents: Contents) -> None:
+    def write(self, contents: NodeContents) -> None:
         """Everything anew."""
         if self._file is not None:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self._file.with_name(f".{self._file.name}.new")
-            scratch.write_bytes(msgspec.json.encode(contents) + b"\n")
-            scratch.replace(self._file)
+            write_atomically(self._file, msgspec.json.encode(contents) + b"\n")
         self._contents, self._steps = contents, 0
 
-    def take(self, step: Step) -> None:
+    def take(self, step: InstanceChange) -> None:
         """One step, on contents that were written before."""
         assert self._contents is not None
         if self._file is not None:
@@ -88,13 +86,13 @@ class Memory:
             self.write(self._contents)
 
 
-def _read(file: Path) -> Contents:
+def _read(file: Path) -> NodeContents:
     """Raises DriverError where the file is not ours."""
     whole, *steps = file.read_bytes().split(b"\n")[:-1] or [b""]
     try:
-        contents = msgspec.json.decode(whole, type=Contents)
+        contents = msgspec.json.decode(whole, type=NodeContents)
         for line in steps:
-            contents = msgspec.json.decode(line, type=Step).on(contents)
+            contents = msgspec.json.decode(line, type=InstanceChange).on(contents)
     except (msgspec.DecodeError, KeyError) as error:
         raise DriverError(f"{file} is no state of emulated GPUs ({error}); remove it") from None
     return contents

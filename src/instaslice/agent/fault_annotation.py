@@ -1,15 +1,15 @@
-"""Faults of emulated GPUs, as they are written on a node: `0 lost; 1 held 4`. Parsed here, felt in `drivers.faults`.
+"""Faults of emulated GPUs, as written in an annotation of a node: `0 lost; 1 held 4`. `drivers.faults` has the effects.
 
     0 lost                  GPU 0 has failed: every call is refused, and it is unhealthy
     0 lost Xid 48: …        the same, for that reason
-    0 hang                  calls for GPU 0 do not come back
+    0 hang                  calls for GPU 0 do not return
     0 refuse                every create on GPU 0 finds its slot taken
     0 refuse 3              the next three do
     0 held 4                the slice that begins at memory slice 4 is in use
     0 monitored 4           somebody holds only its GPU instance, as a monitor does
 
-What is written holds until it is changed or removed; the count of `refuse 3` begins when it is written, and again
-when the agent is restarted.
+A fault lasts until the annotation is changed or removed; the count of `refuse 3` begins when it is written, and again
+when the agent restarts.
 """
 
 import re
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from instaslice.drivers import GpuUuid
-from instaslice.drivers.faults import FALLEN, Faults, Hold
+from instaslice.drivers.faults import FALLEN, Faults, SliceHold
 from instaslice.errors import BadInput
 
 _FAULT = re.compile(r"(?P<gpu>\d+)\s+(?P<kind>lost|hang|refuse|held|monitored)(?:\s+(?P<rest>.+))?")
@@ -30,11 +30,11 @@ HOLDER = "a fault that was asked for"
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault: the GPU by its index, and what ails it."""
+    """One fault of the GPU with this index."""
 
     gpu: int
     kind: str
-    words: str = ""
+    message: str = ""
     number: int = 0
 
 
@@ -43,22 +43,22 @@ def parse(text: str) -> tuple[Fault, ...]:
     return tuple(_fault(part) for part in map(str.strip, text.split(";")) if part)
 
 
-def inflict(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) -> None:
-    """These and no others. Raises BadInput for a GPU that the node does not have."""
+def apply(wanted: Sequence[Fault], faults: Faults, gpus: Sequence[GpuUuid]) -> None:
+    """Have these faults and no others. Raises BadInput for a GPU that the node does not have."""
     for fault in wanted:
         if fault.gpu >= len(gpus):
             raise BadInput(f"fault on GPU {fault.gpu}: the node has {len(gpus)}, counted from 0")
     by: dict[str, list[tuple[GpuUuid, Fault]]] = {}
     for fault in wanted:
         by.setdefault(fault.kind, []).append((gpus[fault.gpu], fault))
-    faults.become(
+    faults.replace(
         refusals={gpu: fault.number for gpu, fault in by.get("refuse", ())},
         holds={
-            (gpu, fault.number): Hold((HOLDER,), monitor=kind == "monitored")
+            (gpu, fault.number): SliceHold((HOLDER,), monitor=kind == "monitored")
             for kind in ("held", "monitored")
             for gpu, fault in by.get(kind, ())
         },
-        ills={gpu: fault.words or FALLEN for gpu, fault in by.get("lost", ())},
+        unhealthy={gpu: fault.message or FALLEN for gpu, fault in by.get("lost", ())},
         hanging=[gpu for gpu, _ in by.get("hang", ())],
     )
 
@@ -70,7 +70,7 @@ def _fault(part: str) -> Fault:
     gpu, kind, rest = int(found["gpu"]), found["kind"], found["rest"] or ""
     match kind:
         case "lost":
-            return Fault(gpu, kind, words=rest)
+            return Fault(gpu, kind, message=rest)
         case "hang" if not rest:
             return Fault(gpu, kind)
         case "refuse" if not rest:

@@ -11,10 +11,10 @@ from fake_nvml import FakeNvml, a100, h200
 from waiting import until
 from watching import running
 
-from instaslice.agent import machines, watched
-from instaslice.agent.machines import Hardware
-from instaslice.agent.watched import WatchedDriver
-from instaslice.drivers import Ailment, DriverError, Stuck
+from instaslice.agent import gpu_source, health_watch
+from instaslice.agent.gpu_source import Hardware
+from instaslice.agent.health_watch import WatchedDriver
+from instaslice.drivers import DriverError, Stuck, UnhealthyReason
 from instaslice.drivers.nvml import NvmlDriver
 
 DEADLINE = 1.0
@@ -24,7 +24,7 @@ async def found(nvml, clock=None, hangs=None, **more):
     """`hangs` is the call that will not come back: its deadline passes, and no other."""
     nvml.pause = lambda seconds: time.sleep(min(seconds, 0.02))
     clock = clock or ThreadsClock()
-    finding = asyncio.create_task(WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock))
+    finding = asyncio.create_task(WatchedDriver.open(partial(NvmlDriver, nvml=nvml, **more), DEADLINE, clock))
     if hangs:
         await passes(hangs, clock)
     return await finding
@@ -48,9 +48,9 @@ class Hang(threading.Event):
         return super().wait(timeout)
 
 
-def ills(driver):
+def all_unhealthy(driver):
     told = {gpu.uuid: driver.watch_health(gpu.uuid, None, 0) for gpu in driver.discover()}
-    return {gpu: ill.kind for gpu, ill in told.items() if ill}
+    return {gpu: unhealthy.reason for gpu, unhealthy in told.items() if unhealthy}
 
 
 @pytest.fixture
@@ -89,9 +89,11 @@ def hang(cards):
 async def test_a_gpu_that_hangs_at_the_start_is_named_and_the_others_are_found(cards, hang, call, uuid):
     driver = await found(FakeNvml(*cards), hangs=hang(cards[1], call))
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-three"]
-    (silent,) = driver.silent()
-    assert (silent.index, silent.uuid, silent.ill.kind) == (1, uuid, Ailment.HUNG)
-    assert silent.ill.words.startswith("GPU 1: a look at it has not come back after 1 s; look for Xid in dmesg, drain")
+    (silent,) = driver.unresponsive()
+    assert (silent.index, silent.uuid, silent.unhealthy.reason) == (1, uuid, UnhealthyReason.HUNG)
+    assert silent.unhealthy.message.startswith(
+        "GPU 1: a look at it has not come back after 1 s; look for Xid in dmesg, drain"
+    )
     assert driver.create("GPU-three", "1g.18gb", 0).whole
 
 
@@ -105,20 +107,20 @@ async def test_a_gpu_that_hung_at_the_start_joins_when_it_answers(cards, hang):
         clock.woken.set()
         await news.wait()
         assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-two", "GPU-three"]
-        assert driver.silent() == ()
+        assert driver.unresponsive() == ()
         assert driver.slices("GPU-one") == (made,)
         news.clear()
         clock.woken.set()
         cards[1].action = 2
         await news.wait()
-        assert ills(driver) == {"GPU-two": Ailment.OTHER}, "and its health is watched"
+        assert all_unhealthy(driver) == {"GPU-two": UnhealthyReason.OTHER}, "and its health is watched"
 
 
 async def test_a_gpu_that_is_lost_at_the_start_joins_when_it_is_back(cards):
     cards[1].lost, clock, nvml = True, ThreadsClock(), FakeNvml(*cards)
     driver = await found(nvml, clock)
-    (silent,) = driver.silent()
-    assert silent.ill.kind is Ailment.OTHER and "GPU is lost" in silent.ill.words
+    (silent,) = driver.unresponsive()
+    assert silent.unhealthy.reason is UnhealthyReason.OTHER and "GPU is lost" in silent.unhealthy.message
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-three"]
     async with running(driver) as news:
         looks = nvml.calls.count("nvmlDeviceGetHandleByIndex")
@@ -130,7 +132,7 @@ async def test_a_gpu_that_is_lost_at_the_start_joins_when_it_is_back(cards):
         clock.woken.set()
         await news.wait()
         assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one", "GPU-two", "GPU-three"]
-        assert driver.silent() == ()
+        assert driver.unresponsive() == ()
         assert driver.create("GPU-two", "1g.18gb", 0).whole
 
 
@@ -138,7 +140,7 @@ async def test_a_gpu_that_is_not_given_to_us_is_not_even_asked(cards, hang):
     hang(cards[1], "nvmlDeviceGetHandleByIndex")
     driver = await found(FakeNvml(*cards), gpus=["0"])
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one"]
-    assert driver.silent() == ()
+    assert driver.unresponsive() == ()
 
 
 @pytest.mark.parametrize("call", ["nvmlInit", "nvmlDeviceGetCount"])
@@ -156,9 +158,9 @@ async def test_without_a_driver_the_remedy_is_told():
 
 
 async def test_the_hardware_of_a_machine_is_what_its_driver_finds(cards, monkeypatch, tmp_path):
-    monkeypatch.setattr(machines, "NvmlDriver", partial(NvmlDriver, nvml=FakeNvml(*cards)))
-    hardware = await Hardware.found(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=ThreadsClock())
-    driver, _ = hardware.machine(None, lambda *_words: None, lambda: None)
+    monkeypatch.setattr(gpu_source, "NvmlDriver", partial(NvmlDriver, nvml=FakeNvml(*cards)))
+    hardware = await Hardware.open(("0",), enable_mig=False, proc=tmp_path, deadline=DEADLINE, clock=ThreadsClock())
+    driver, _ = hardware.connect(None, lambda *_words: None, lambda: None)
     assert [gpu.uuid for gpu in driver.discover()] == ["GPU-one"]
 
 
@@ -166,7 +168,7 @@ async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, h
     hung = hang(cards[1], "nvmlDeviceGetMigMode")
     cards[2].mig = cards[2].pending = False
     said = []
-    Hardware(await found(FakeNvml(*cards), hangs=hung)).machine(None, lambda *words: said.append(words), lambda: None)
+    Hardware(await found(FakeNvml(*cards), hangs=hung)).connect(None, lambda *words: said.append(words), lambda: None)
     assert [(why, "MIG mode is off" in note or "GPU 1: a look at it" in note) for why, _, note in said] == [
         ("GpuLeftAlone", True),
         ("GpuHung", True),
@@ -180,9 +182,9 @@ async def test_a_gpu_that_waits_for_its_reset_is_ill_before_anybody_can_be_place
     waiting = a100()
     waiting.mig = waiting.pending = False
     driver = await found(FakeNvml(waiting), enable_mig=True)
-    ill = driver.watch_health("GPU-a100", None, 0)
-    assert ill.kind is Ailment.RESET
-    assert "run nvidia-smi --gpu-reset -i GPU-a100, or reboot" in ill.words
+    unhealthy = driver.watch_health("GPU-a100", None, 0)
+    assert unhealthy.reason is UnhealthyReason.RESET
+    assert "run nvidia-smi --gpu-reset -i GPU-a100, or reboot" in unhealthy.message
 
 
 async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
@@ -190,26 +192,28 @@ async def test_a_gpu_that_falls_ill_wakes_the_loop(cards):
     async with running(driver) as news:
         cards[2].rows_failed = True
         await news.wait()
-    assert ills(driver) == {"GPU-three": Ailment.OTHER}
+    assert all_unhealthy(driver) == {"GPU-three": UnhealthyReason.OTHER}
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMigMode", "nvmlDeviceGetFieldValues", "nvmlEventSetWait_v2"])
 async def test_only_the_gpu_that_hangs_is_ill_and_it_is_well_when_it_answers(cards, hang, monkeypatch, call):
-    monkeypatch.setattr(watched, "WATCH_SECONDS", 0.1)
+    monkeypatch.setattr(health_watch, "WATCH_SECONDS", 0.1)
     clock = ThreadsClock()
     driver = await found(FakeNvml(*cards), clock)
     async with running(driver) as news:
         answer = hang(cards[1], call)
         await passes(answer, clock)
         await news.wait()
-        assert ills(driver) == {"GPU-two": Ailment.HUNG}
-        assert "nvidia-smi --gpu-reset -i GPU-two" in driver.watch_health("GPU-two", None, 0).words
+        assert all_unhealthy(driver) == {"GPU-two": UnhealthyReason.HUNG}
+        assert "nvidia-smi --gpu-reset -i GPU-two" in driver.watch_health("GPU-two", None, 0).message
         news.clear()
         cards[0].action = 1
         await news.wait()
-        assert ills(driver) == {"GPU-one": Ailment.RESET, "GPU-two": Ailment.HUNG}, "others are heard meanwhile"
+        assert all_unhealthy(driver) == {"GPU-one": UnhealthyReason.RESET, "GPU-two": UnhealthyReason.HUNG}, (
+            "others are heard meanwhile"
+        )
         news.clear()
         cards[1].hangs.clear()
         answer.set()
         await news.wait()
-        assert ills(driver) == {"GPU-one": Ailment.RESET}
+        assert all_unhealthy(driver) == {"GPU-one": UnhealthyReason.RESET}

@@ -8,20 +8,24 @@ import msgspec
 import pytest
 from agent_bench import A100
 from fake_clock import FakeClock
-from test_seating import given, made, settle
-from test_seats import promise
+from test_device_ids import promise
+from test_node_devices import given, made, update, update_reported
 from waiting import until
 
-from instaslice.agent import seating as seatings
-from instaslice.agent.cdi import Edits
-from instaslice.agent.places import Places
-from instaslice.agent.seating import INIT_SECONDS, LATER, NOBODYS_SECONDS, UNPROMISED_SECONDS, NodeGpu, Seating
-from instaslice.agent.seats import Holder
-from instaslice.agent.wiring import Emulated
+from instaslice.agent.kubelet import pod_resources, registration
+from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
+from instaslice.agent.kubelet.cdi import Edits
+from instaslice.agent.kubelet.cdi_files import RETRY_SECONDS
+from instaslice.agent.kubelet.device_holders import FORGET_SECONDS, INIT_SECONDS, UNPROMISED_SECONDS
+from instaslice.agent.kubelet.device_ids import Holder
+from instaslice.agent.kubelet.device_plugin import NoSlice
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.kubelet.paths import NodePaths
+from instaslice.agent.kubelet.wiring import EmulatedWiring
 from instaslice.api import names
 from instaslice.api.instaslice import SliceState
 from instaslice.drivers import DriverError
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 from instaslice.geometry import models
 
@@ -32,7 +36,7 @@ SEAT, NEXT = "1g.5gb-0", "1g.5gb-1"
 class Slow:
     """Says what a container needs when it is asked in a thread, and not before it is `able`."""
 
-    prompt = False
+    immediate = False
 
     def __init__(self):
         self.able, self.asked = False, 0
@@ -48,23 +52,23 @@ class Side:
     """A node's side without sockets: `held` is what the kubelet answers; None while it does not."""
 
     def __init__(self, root, monkeypatch):
-        self.places = Places(root / "kubelet", root / "cdi", root / "state")
-        self.places.plugins.mkdir(parents=True)
+        self.paths = NodePaths(root / "kubelet", root / "cdi", root / "state")
+        self.paths.plugins.mkdir(parents=True)
         self.clock = FakeClock()
         self.held, self.asked, self.notes, self.offered = {}, lambda: None, [], []
-        monkeypatch.setattr(seatings.holdings, "listed", self._listed)
-        monkeypatch.setattr(seatings.registration, "keep", self._keep)
+        monkeypatch.setattr(pod_resources, "from_pod_resources", self._listed)
+        monkeypatch.setattr(registration, "keep", self._keep)
 
-    def seating(self, wiring=None):
-        made = Seating(self.places, wiring or Emulated(), lanes=Lanes(), clock=self.clock)
+    def devices(self, wiring=None):
+        made = NodeDevices(self.paths, wiring or EmulatedWiring(), executor=GpuExecutor(), clock=self.clock)
         made._warn = self.notes.append
         return made
 
     def book(self):
-        return json.loads(self.places.book.read_text())
+        return json.loads(self.paths.assignments.read_text())
 
     def remember(self, content):
-        (self.places.plugins / "kubelet_internal_checkpoint").write_text(content)
+        (self.paths.plugins / "kubelet_internal_checkpoint").write_text(content)
 
     async def _listed(self, socket):
         answer = self.held
@@ -95,138 +99,138 @@ def entry(uid, seat, resource="gpu.das.com/mig-1g.5gb"):
 
 
 async def test_an_open_seat_that_nobody_takes_is_forgotten_after_a_minute_and_the_book_says_so(side):
-    seating = side.seating()
-    settle(seating, A)
-    seating.allocate([SEAT])
-    side.clock.advance(NOBODYS_SECONDS - 1)
-    assert await seating._look(), "its holder may still be told"
+    devices = side.devices()
+    update(devices, A)
+    devices.allocate([SEAT])
+    side.clock.advance(FORGET_SECONDS - 1)
+    assert await devices._reconcile(), "its holder may still be told"
     assert side.book() == {SEAT: None}
     side.clock.advance(1)
-    assert not await seating._look()
+    assert not await devices._reconcile()
     assert side.book() == {}
-    seating.allocate([SEAT])
+    devices.allocate([SEAT])
     side.clock.advance(1)
-    assert await seating._look(), "handed out again, it has a minute again"
+    assert await devices._reconcile(), "handed out again, it has a minute again"
 
 
 async def test_a_seat_that_is_open_in_the_book_of_an_earlier_process_has_its_minute_from_the_first_look(side):
-    side.places.book.parent.mkdir()
-    side.places.book.write_text(json.dumps({SEAT: None}))
-    seating = side.seating()
-    assert await seating._look()
-    side.clock.advance(NOBODYS_SECONDS - 1)
-    assert await seating._look()
+    side.paths.assignments.parent.mkdir()
+    side.paths.assignments.write_text(json.dumps({SEAT: None}))
+    devices = side.devices()
+    assert await devices._reconcile()
+    side.clock.advance(FORGET_SECONDS - 1)
+    assert await devices._reconcile()
     side.clock.advance(1)
-    assert not await seating._look()
+    assert not await devices._reconcile()
 
 
 async def test_an_init_container_is_found_in_the_checkpoint_when_nobody_else_was_named_for_a_moment(side):
-    seating = side.seating()
-    settle(seating, A)
+    devices = side.devices()
+    update(devices, A)
     of_others = entry("uid-b", SEAT, "example.com/other")
     side.remember(json.dumps({"Data": {"PodDeviceEntries": [of_others, entry("uid-a", SEAT)]}}))
-    seating.allocate([SEAT])
-    assert await seating._look() and given(side) == {}
+    devices.allocate([SEAT])
+    assert await devices._reconcile() and given(side) == {}
     side.clock.advance(INIT_SECONDS)
-    assert not await seating._look()
+    assert not await devices._reconcile()
     assert given(side) == {SEAT: "MIG-0"}
     assert side.notes == []
 
 
 @pytest.mark.parametrize("content", ["", '{"Data": 1}'], ids=["empty", "of another form"])
 async def test_a_checkpoint_that_cannot_be_read_is_told_of_once(side, content):
-    seating = side.seating()
-    settle(seating, A)
+    devices = side.devices()
+    update(devices, A)
     side.remember(content)
-    seating.allocate([SEAT])
+    devices.allocate([SEAT])
     for _ in range(3):
         side.clock.advance(INIT_SECONDS)
-        assert await seating._look()
+        assert await devices._reconcile()
     (note,) = side.notes
     assert "the kubelet's checkpoint cannot be read" in note and "init containers get no slices" in note
 
 
 @pytest.mark.parametrize("content", [None, '{"Data": {"PodDeviceEntries": null}}'], ids=["none", "of no pod"])
 async def test_a_kubelet_that_remembers_nothing_is_no_trouble(side, content):
-    seating = side.seating()
-    settle(seating, A)
+    devices = side.devices()
+    update(devices, A)
     if content:
         side.remember(content)
-    seating.allocate([SEAT])
+    devices.allocate([SEAT])
     side.clock.advance(INIT_SECONDS)
-    assert await seating._look() and side.notes == []
+    assert await devices._reconcile() and side.notes == []
 
 
 async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_while(side):
-    seating = side.seating()
-    settle(seating, A)
-    seating.allocate([SEAT])
+    devices = side.devices()
+    update(devices, A)
+    devices.allocate([SEAT])
     side.held = {SEAT: [holder("x")]}
     side.clock.advance(UNPROMISED_SECONDS - 1)
-    assert await seating._look() and side.notes == []
+    assert await devices._reconcile() and side.notes == []
     for _ in range(2):
         side.clock.advance(1)
-        await seating._look()
+        await devices._reconcile()
     (note,) = side.notes
     assert note.startswith("container main of pod team/x asks for a slice 1g.5gb that it was not promised")
-    seating.allocate([SEAT])
-    await seating._look()
+    devices.allocate([SEAT])
+    await devices._reconcile()
     assert len(side.notes) == 1, "another has it, and time"
     side.clock.advance(UNPROMISED_SECONDS)
-    await seating._look()
+    await devices._reconcile()
     assert len(side.notes) == 2
 
 
 async def test_while_the_kubelet_does_not_answer_what_was_bound_keeps_its_file(side):
-    seating = side.seating()
-    settle(seating, A, B)
-    seating.allocate([SEAT])
+    devices = side.devices()
+    update(devices, A, B)
+    devices.allocate([SEAT])
     side.held = {SEAT: [holder("a")]}
-    assert not await seating._look()
-    (file,) = side.places.cdi.iterdir()
+    assert not await devices._reconcile()
+    (file,) = side.paths.cdi.iterdir()
     side.held = None
-    again = side.seating()
-    settle(again, A, B)
+    again = side.devices()
+    update(again, A, B)
     file.unlink()
-    assert not await again._look()
+    assert not await again._reconcile()
     assert given(side) == {SEAT: "MIG-0"}
     again.allocate([NEXT])
-    assert await again._look(), "whose this one is has yet to be found"
+    assert await again._reconcile(), "whose this one is has yet to be found"
 
 
 async def test_an_answer_from_before_a_seat_was_first_handed_out_says_nothing_of_it(side):
-    seating = side.seating()
-    settle(seating, A, B)
-    side.held, side.asked = {SEAT: [holder("a")]}, lambda: seating.allocate([SEAT])
-    assert await seating._look()
+    devices = side.devices()
+    update(devices, A, B)
+    side.held, side.asked = {SEAT: [holder("a")]}, lambda: devices.allocate([SEAT])
+    assert await devices._reconcile()
     side.held, side.asked = {SEAT: [holder("b")]}, lambda: None
-    assert not await seating._look()
+    assert not await devices._reconcile()
     assert given(side) == {SEAT: "MIG-1"}
 
 
 async def test_more_seats_than_slices_of_one_profile_are_refused_and_each_is_counted_for_its_own(side):
-    seating = side.seating()
-    settle(seating, A)
-    with pytest.raises(seatings.NoSlice, match=r"1 slice 3g\.20gb asked for and 0 there"):
-        seating.allocate(["3g.20gb-0"])
-    with pytest.raises(seatings.NoSlice, match=r"2 slices 1g\.5gb asked for and 1 there"):
-        seating.allocate([SEAT, NEXT])
-    assert not side.places.book.exists()
-    assert seating.allocate([SEAT]) == ["gpu.das.com/slice=1g.5gb-0"]
+    devices = side.devices()
+    update(devices, A)
+    with pytest.raises(NoSlice, match=r"1 slice 3g\.20gb asked for and 0 there"):
+        devices.allocate(["3g.20gb-0"])
+    with pytest.raises(NoSlice, match=r"2 slices 1g\.5gb asked for and 1 there"):
+        devices.allocate([SEAT, NEXT])
+    assert not side.paths.assignments.exists()
+    assert devices.allocate([SEAT]) == ["gpu.das.com/slice=1g.5gb-0"]
 
 
 async def test_a_container_with_two_slices_reads_both_in_each_file_and_another_container_its_own(side):
     pod = A.pod
     more = msgspec.structs.replace(B, pod=pod)
     other = msgspec.structs.replace(promise("c", 2), pod=pod, container="side")
-    seating = side.seating()
-    settle(seating, A, promise("z", 3), more, other)
+    devices = side.devices()
+    update(devices, A, promise("z", 3), more, other)
     seats = [SEAT, NEXT, "1g.5gb-2"]
-    seating.allocate(seats)
+    devices.allocate(seats)
     side.held = dict(zip(seats, [[holder("a")], [holder("a")], [holder("a", "side")]], strict=True))
-    await seating._look()
+    await devices._reconcile()
     env = {}
-    for file in side.places.cdi.iterdir():
+    for file in side.paths.cdi.iterdir():
         told = json.loads(file.read_text())
         assert told["annotations"]["gpu.das.com/pod"] == "team/a"
         env[told["devices"][0]["name"]] = set(told["devices"][0]["containerEdits"]["env"][1:])
@@ -248,17 +252,17 @@ async def test_a_container_with_two_slices_reads_both_in_each_file_and_another_c
     ids=["no UUID", "no GPU instance", "not made yet"],
 )
 async def test_a_slice_that_cannot_be_used_yet_is_not_there_to_be_handed_out(side, lacking):
-    seating = side.seating()
-    seating.settle([A], [msgspec.structs.replace(made(A)[0], **lacking)], [NodeGpu("GPU-0", A100, "")])
-    with pytest.raises(seatings.NoSlice, match="0 there"):
-        seating.allocate([SEAT])
+    devices = side.devices()
+    update_reported(devices, [A], [msgspec.structs.replace(made(A)[0], **lacking)])
+    with pytest.raises(NoSlice, match="0 there"):
+        devices.allocate([SEAT])
 
 
 async def test_a_list_names_every_seat_of_the_node_and_calls_as_many_ill_as_the_ill_gpus_could_hold(side):
-    seating = side.seating()
-    gpus = [NodeGpu("GPU-0", A100, ""), NodeGpu("GPU-1", A100, "Xid 79")]
-    settle(seating, gpus=gpus)
-    small, memory = (seating._plugins[name] for name in ("gpu.das.com/mig-1g.5gb", names.MEMORY))
+    devices = side.devices()
+    gpus = [AdvertisedGpu("GPU-0", A100, ""), AdvertisedGpu("GPU-1", A100, "Xid 79")]
+    update(devices, gpus=gpus)
+    small, memory = (devices._advertised._plugins[name] for name in ("gpu.das.com/mig-1g.5gb", names.MEMORY))
     assert list(small._devices) == [f"1g.5gb-{n}" for n in range(14)]
     assert sum(small._devices.values()) == 7
     assert list(memory._devices) == [f"mem-{n}" for n in range(80)]
@@ -267,20 +271,20 @@ async def test_a_list_names_every_seat_of_the_node_and_calls_as_many_ill_as_the_
 
 
 async def test_what_is_known_already_is_no_news(side):
-    seating = side.seating()
-    settle(seating, A)
-    seating._news.clear()
-    settle(seating, A)
-    assert not seating._news.is_set()
-    settle(seating, A, B)
-    assert seating._news.is_set()
+    devices = side.devices()
+    update(devices, A)
+    devices._changed.clear()
+    update(devices, A)
+    assert not devices._changed.is_set()
+    update(devices, A, B)
+    assert devices._changed.is_set()
 
 
 def test_a_book_that_cannot_be_read_is_named_with_the_remedy(side):
-    side.places.book.parent.mkdir()
-    side.places.book.write_text("[]")
-    with pytest.raises(InstasliceError, match=r"seats\.json is no book of seats .* remove it"):
-        side.seating()
+    side.paths.assignments.parent.mkdir()
+    side.paths.assignments.write_text("[]")
+    with pytest.raises(InstasliceError, match=r"seats\.json does not say who holds which device id .* remove it"):
+        side.devices()
 
 
 @pytest.fixture
@@ -288,8 +292,8 @@ async def runs(side):
     """Starts a side that runs until the test is over."""
     tasks = []
 
-    def start(seating):
-        tasks.append(asyncio.create_task(seating.run(side.notes.append, lambda: None)))
+    def start(devices):
+        tasks.append(asyncio.create_task(devices.run(side.notes.append, lambda: None)))
 
     yield start
     for each in tasks:
@@ -298,14 +302,14 @@ async def runs(side):
 
 
 async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_anew_with_other_gpus(side, runs):
-    seating = side.seating()
-    runs(seating)
+    devices = side.devices()
+    runs(devices)
     await asyncio.sleep(0)
     assert side.offered == []
-    settle(seating, A)
+    update(devices, A)
     await until(lambda: len(side.offered) == 1)
     a30 = models.named("A30")
-    settle(seating, gpus=[NodeGpu("GPU-9", a30, "")])
+    update(devices, gpus=[AdvertisedGpu("GPU-9", a30, "")])
     await until(lambda: len(side.offered) == 3)
     first, stopped, second = side.offered
     assert "gpu.das.com/mig-1g.5gb" in first and stopped == "stopped"
@@ -314,19 +318,19 @@ async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_anew_
 
 async def test_a_driver_that_takes_its_time_is_asked_in_a_thread_until_it_says_what_a_container_needs(side, runs):
     wiring = Slow()
-    seating = side.seating(wiring)
-    runs(seating)
-    settle(seating, A)
-    seating.allocate([SEAT])
+    devices = side.devices(wiring)
+    runs(devices)
+    update(devices, A)
+    devices.allocate([SEAT])
     side.held = {SEAT: [holder("a")]}
     await until(lambda: side.notes)
     assert given(side) == {} and wiring.asked == 1
     assert "cannot be given to its container: no capability devices" in side.notes[0]
     wiring.able = True
     await until(lambda: side.clock.waiting)
-    side.clock.advance(LATER)
+    side.clock.advance(RETRY_SECONDS)
     await until(lambda: given(side) == {SEAT: "MIG-0"})
     assert wiring.asked == 2
-    settle(seating, A, B)
-    await seating._look()
+    update(devices, A, B)
+    await devices._reconcile()
     assert wiring.asked == 2, "what was said is remembered"

@@ -6,7 +6,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from instaslice.agent.seats import Hold, Holder, Seat, SeatBook, profile_of, seat, unwell
+from instaslice.agent.kubelet.device_ids import (
+    DeviceAssignments,
+    DeviceId,
+    Holder,
+    PodSlice,
+    device_id,
+    profile_of,
+    unhealthy_ids,
+)
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef
 
 
@@ -33,7 +41,7 @@ A, B = promise("a", 0), promise("b", 1)
 
 @pytest.mark.parametrize("profile, name", [("1g.5gb", "1g.5gb-3"), ("1g.5gb+me", "1g.5gb.me-3"), ("2g.24gb-me", None)])
 def test_a_seat_has_a_name_that_the_runtime_allows(profile, name):
-    told = seat(profile, 3)
+    told = device_id(profile, 3)
     assert profile_of(told) == profile
     assert told == (name or told)
     assert "+" not in told
@@ -60,53 +68,53 @@ def test_a_seat_has_a_name_that_the_runtime_allows(profile, name):
     ],
 )
 def test_open_seats_are_bound_to_what_their_holders_were_promised(holders, wanted, bound):
-    book = SeatBook({Seat("1g.5gb-0"): None, Seat("1g.5gb-1"): None})
-    book.bind({Seat(name): who for name, who in holders.items()}, wanted)
-    assert book.seats == {name: told and Hold.of(told) for name, told in bound.items()}
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): None, DeviceId("1g.5gb-1"): None})
+    book.bind({DeviceId(name): who for name, who in holders.items()}, wanted)
+    assert book.by_id == {name: told and PodSlice.of(told) for name, told in bound.items()}
 
 
 def test_a_pod_made_again_under_the_same_name_does_not_get_the_seat_of_the_first():
-    book = SeatBook()
-    book.open([Seat("1g.5gb-0")])
-    book.bind({Seat("1g.5gb-0"): by("a")}, [A])
+    book = DeviceAssignments()
+    book.open([DeviceId("1g.5gb-0")])
+    book.bind({DeviceId("1g.5gb-0"): by("a")}, [A])
     again = msgspec.structs.replace(A, pod=PodRef(namespace="team", name="a", uid="another"), start=5)
-    book.open([Seat("1g.5gb-1")])
+    book.open([DeviceId("1g.5gb-1")])
     # The kubelet still ends the first one, and names both alike.
-    book.bind({Seat("1g.5gb-0"): by("a"), Seat("1g.5gb-1"): by("a")}, [again])
-    assert book.seats == {"1g.5gb-0": Hold.of(A), "1g.5gb-1": Hold.of(again)}
+    book.bind({DeviceId("1g.5gb-0"): by("a"), DeviceId("1g.5gb-1"): by("a")}, [again])
+    assert book.by_id == {"1g.5gb-0": PodSlice.of(A), "1g.5gb-1": PodSlice.of(again)}
 
 
 def test_a_pod_made_again_gets_its_own_though_the_promise_to_the_first_still_stands():
     again = msgspec.structs.replace(A, pod=PodRef(namespace="team", name="a", uid="another"), start=5)
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A), Seat("1g.5gb-1"): None})
-    book.bind({Seat("1g.5gb-1"): by("a")}, [A, again])
-    assert book.seats == {"1g.5gb-0": Hold.of(A), "1g.5gb-1": Hold.of(again)}
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A), DeviceId("1g.5gb-1"): None})
+    book.bind({DeviceId("1g.5gb-1"): by("a")}, [A, again])
+    assert book.by_id == {"1g.5gb-0": PodSlice.of(A), "1g.5gb-1": PodSlice.of(again)}
 
 
 def test_a_kubelet_that_lost_its_own_book_may_give_a_container_another_seat():
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    book.open([Seat("1g.5gb-4")])
-    book.bind({Seat("1g.5gb-4"): by("a")}, [A, B])
-    assert book.seats == {"1g.5gb-4": Hold.of(A)}
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
+    book.open([DeviceId("1g.5gb-4")])
+    book.bind({DeviceId("1g.5gb-4"): by("a")}, [A, B])
+    assert book.by_id == {"1g.5gb-4": PodSlice.of(A)}
 
 
 def test_a_promise_that_was_written_anew_for_a_running_pod_is_the_same_hold():
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    assert not book.bind({Seat("1g.5gb-0"): by("a")}, [msgspec.structs.replace(A, id="restored")])
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
+    assert not book.bind({DeviceId("1g.5gb-0"): by("a")}, [msgspec.structs.replace(A, id="restored")])
 
 
 def test_a_slice_behind_a_seat_that_nobody_holds_is_free():
-    book = SeatBook({Seat("1g.5gb-0"): Hold.of(A)})
-    assert book.free("1g.5gb", [A, B], [Seat("1g.5gb-0")]) == 1
+    book = DeviceAssignments({DeviceId("1g.5gb-0"): PodSlice.of(A)})
+    assert book.free("1g.5gb", [A, B], [DeviceId("1g.5gb-0")]) == 1
     assert book.free("1g.5gb", [A, B], []) == 2
     assert book.free("2g.10gb", [A, B], []) == 0
 
 
 def test_seats_on_an_ill_gpu_are_unwell_and_then_free_ones():
-    seats = [seat("1g.5gb", n) for n in range(4)]
-    book = {seats[0]: Hold.of(promise("a", gpu="GPU-1")), seats[3]: Hold.of(promise("b"))}
-    assert unwell(seats, 2, book, {"GPU-1"}) == {seats[0], seats[2]}
-    assert unwell(seats, 0, book, set()) == set()
+    seats = [device_id("1g.5gb", n) for n in range(4)]
+    book = {seats[0]: PodSlice.of(promise("a", gpu="GPU-1")), seats[3]: PodSlice.of(promise("b"))}
+    assert unhealthy_ids(seats, 2, book, {"GPU-1"}) == {seats[0], seats[2]}
+    assert unhealthy_ids(seats, 0, book, set()) == set()
 
 
 class Kubelet(RuleBasedStateMachine):
@@ -117,7 +125,7 @@ class Kubelet(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.book = SeatBook()
+        self.book = DeviceAssignments()
         self.count = 0
         self.wanted = {}  # pod → allocations
         self.seated = {}  # pod → seats
@@ -137,7 +145,7 @@ class Kubelet(RuleBasedStateMachine):
     def admitted(self, data):
         waiting = [pod for pod in self.wanted if pod not in self.seated]
         held = {each for seats in self.seated.values() for each in seats}
-        free = [seat("1g.5gb", n) for n in range(7) if seat("1g.5gb", n) not in held]
+        free = [device_id("1g.5gb", n) for n in range(7) if device_id("1g.5gb", n) not in held]
         if waiting:
             pod = data.draw(st.sampled_from(waiting))
             needs = len(self.wanted[pod])
@@ -150,10 +158,12 @@ class Kubelet(RuleBasedStateMachine):
     def listed(self):
         self.book.bind(self.holders, self.every)
         for pod, seats in self.seated.items():
-            bound = {self.book.seats[each] for each in seats}
-            assert bound == {Hold.of(told) for told in self.wanted[pod]}, "a pod has all of its own and nothing else"
+            bound = {self.book.by_id[each] for each in seats}
+            assert bound == {PodSlice.of(told) for told in self.wanted[pod]}, (
+                "a pod has all of its own and nothing else"
+            )
             for each in seats:
-                assert self.seen.setdefault(each, self.book.seats[each]) == self.book.seats[each], "it keeps them"
+                assert self.seen.setdefault(each, self.book.by_id[each]) == self.book.by_id[each], "it keeps them"
 
     @rule(data=st.data())
     def ended(self, data):
@@ -165,12 +175,12 @@ class Kubelet(RuleBasedStateMachine):
 
     @rule()
     def killed(self):
-        kept = msgspec.json.decode(msgspec.json.encode(self.book.seats), type=dict[str, Hold | None])
-        self.book = SeatBook(kept)
+        kept = msgspec.json.decode(msgspec.json.encode(self.book.by_id), type=dict[str, PodSlice | None])
+        self.book = DeviceAssignments(kept)
 
     @rule()
     def lost_its_book(self):
-        self.book = SeatBook()
+        self.book = DeviceAssignments()
         self.seen.clear()
 
     @property
@@ -183,7 +193,7 @@ class Kubelet(RuleBasedStateMachine):
 
     @invariant()
     def no_slice_is_behind_two_seats_that_are_held(self):
-        held = [hold for each, hold in self.book.seats.items() if hold and each in self.holders]
+        held = [hold for each, hold in self.book.by_id.items() if hold and each in self.holders]
         assert len(held) == len(set(held))
 
 

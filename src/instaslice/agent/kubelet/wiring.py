@@ -1,4 +1,4 @@
-"""What a container needs to use a slice: nothing but names for an emulated one, device files for a real one."""
+"""What a container needs to use a slice: device files for a real one, nothing for an emulated one."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,37 +8,37 @@ from typing import Any, Final, Protocol
 import msgspec
 import yaml
 
-from instaslice.agent.cdi import Edits
+from instaslice.agent.kubelet.cdi import Edits
 from instaslice.drivers import DriverError, GpuUuid, Slice
 
 COMMON: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools")
 VOID: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""Images of CUDA say `all` there, and an NVIDIA runtime in the path would add whole GPUs."""
+"""CUDA images set `all`, which an NVIDIA container runtime would answer with whole GPUs."""
 _MAJOR: Final = re.compile(r"^\s*(\d+)\s+nvidia-caps$", re.MULTILINE)
 
 
 class Wiring(Protocol):
-    prompt: bool
-    """Whether `edits` answers at once, so that an event loop may ask."""
+    immediate: bool
+    """Whether `edits` never blocks, so that an event loop may call it."""
 
     def edits(self, held: Slice) -> Edits:
         """May block for as long as the driver takes. Raises DriverError where the slice has no device files."""
         ...
 
 
-class Emulated:
-    """Slices that are nowhere have no device files."""
+class EmulatedWiring:
+    """Emulated slices have no device files."""
 
-    prompt = True
+    immediate = True
 
     def edits(self, held: Slice) -> Edits:
         return Edits(env=VOID)
 
 
-class Nvidia:
-    """Device files of NVIDIA's driver, and its user-space part as `nvidia-ctk` describes it, where it did."""
+class NvidiaWiring:
+    """Device files of NVIDIA's driver, and its user-space part where `nvidia-ctk` has described it."""
 
-    prompt = False
+    immediate = False
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Nvidia:
         proc: Path = Path("/proc"),
         specs: tuple[Path, ...] = (),
     ) -> None:
-        """`specs` are files that may be there, like `/var/run/cdi/nvidia.yaml`; the first that is counts."""
+        """`specs` are files that may exist, like `/var/run/cdi/nvidia.yaml`; the first that does counts."""
         self._minor, self._capabilities = minor, capabilities
         self._dev, self._proc, self._specs = dev, proc, specs
 
@@ -82,10 +82,10 @@ def _user_space(specs: tuple[Path, ...]) -> Mapping[str, Any]:
     """The part of nvidia-ctk's specification that is the same for all devices. Raises DriverError."""
     for path in specs:
         try:
-            told = yaml.safe_load(path.read_text())
-            return msgspec.convert(told.get("containerEdits") or {}, dict[str, Any])
+            document = yaml.safe_load(path.read_text())
+            return msgspec.convert(document.get("containerEdits") or {}, dict[str, Any])
         except FileNotFoundError:
             continue
         except (OSError, yaml.YAMLError, msgspec.ValidationError, AttributeError) as error:
-            raise DriverError(f"{path} cannot be read as nvidia-ctk writes it ({error}); make it anew") from None
+            raise DriverError(f"{path} cannot be read as nvidia-ctk writes it ({error}); generate it again") from None
     return {}

@@ -1,12 +1,12 @@
-"""Where things are on a node that has a kubelet. All of it is for the administrator to say."""
+"""Where the kubelet, the runtime and the agent keep their files on a node. The administrator may choose each folder."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Places:
-    """Three folders; those of the kubelet have fixed names inside its own."""
+class NodePaths:
+    """Three folders; inside its own the kubelet uses fixed names."""
 
     kubelet: Path = Path("/var/lib/kubelet")
     cdi: Path = Path("/var/run/cdi")
@@ -17,9 +17,10 @@ class Places:
         return self.kubelet / "device-plugins"
 
     @property
-    def pods(self) -> Path:
+    def pod_resources(self) -> Path:
         return self.kubelet / "pod-resources" / "kubelet.sock"
 
     @property
-    def book(self) -> Path:
+    def assignments(self) -> Path:
+        # The name is older than the class: an upgraded agent has to find what the pods that run hold.
         return self.state / "seats.json"

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from instaslice.agent import registration
+from instaslice.agent.kubelet import registration
 
 TURNS = 20
 
@@ -13,12 +13,12 @@ class Told:
     """A plugin that notes what is done to it."""
 
     def __init__(self, resource):
-        self.resource, self.lost, self.fails = resource, False, None
+        self.resource, self.socket_removed, self.fails = resource, False, None
         self.starts = self.stops = 0
 
     async def start(self):
         self.starts += 1
-        self.lost = False
+        self.socket_removed = False
         if self.fails:
             raise self.fails
 
@@ -30,7 +30,7 @@ class Told:
 async def world(tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(registration.log, "warning", lambda text, *words: said.append(text % words))
-    monkeypatch.setattr(registration, "GLANCE_SECONDS", 0)
+    monkeypatch.setattr(registration, "CHECK_SECONDS", 0)
     monkeypatch.setattr(registration, "RETRY_SECONDS", 0)
     plugins = [Told("one"), Told("two")]
     task = asyncio.create_task(registration.keep(tmp_path, plugins))
@@ -68,7 +68,7 @@ async def test_a_plugin_whose_socket_was_taken_away_has_all_of_them_told_again(w
     socket, plugins, _, _ = world
     socket.touch()
     await turns()
-    plugins[1].lost = True
+    plugins[1].socket_removed = True
     await turns()
     assert [each.starts for each in plugins] == [2, 2]
 
@@ -80,7 +80,7 @@ async def test_a_plugin_that_cannot_be_had_is_tried_again_and_those_after_it_wai
     socket.touch()
     await turns()
     assert plugins[0].starts > 1 and plugins[1].starts == 0
-    assert f"the kubelet was not told of one: {error}" in said[1]
+    assert f"one cannot be registered with the kubelet: {error}" in said[1]
     plugins[0].fails = None
     await turns()
     assert plugins[1].starts == 1

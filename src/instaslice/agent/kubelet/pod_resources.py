@@ -1,7 +1,7 @@
-"""Who holds which seat, by the kubelet's word.
+"""Which container holds which device id, from the kubelet.
 
-Its PodResources API names pods, containers and sidecars. Init containers it leaves out, although they hold devices:
-those are read from the kubelet's own checkpoint, which is no API, and only where the API knows no holder.
+Its PodResources API lists containers and sidecars. It leaves out init containers, although they hold devices: those are
+read from the kubelet's own checkpoint, which is no API, and only where the API knows no holder.
 """
 
 from collections.abc import Mapping
@@ -11,14 +11,14 @@ import grpc.aio
 import msgspec
 
 from instaslice.agent.kubelet import podresources_pb2 as pods
+from instaslice.agent.kubelet.device_ids import DeviceId, Holder
 from instaslice.agent.kubelet.services import LIST_PODS
-from instaslice.agent.seats import Holder, Seat
 from instaslice.api import names
 
 TIMEOUT = 10.0
 CHECKPOINT = "kubelet_internal_checkpoint"
 
-Holders = dict[Seat, list[Holder]]
+Holders = dict[DeviceId, list[Holder]]
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -36,33 +36,33 @@ class _Checkpoint(msgspec.Struct, rename="pascal"):
     data: _Data
 
 
-async def listed(socket: Path) -> Holders:
+async def from_pod_resources(socket: Path) -> Holders:
     """Raises grpc.aio.AioRpcError where the kubelet does not answer."""
-    # A channel of its own each time: one that is kept waits ever longer for a kubelet that was away.
+    # A new channel each time: one that is kept backs off longer and longer from a kubelet that was away.
     async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
-        told = await LIST_PODS.call(channel, pods.ListPodResourcesRequest(), timeout=TIMEOUT)
+        answer = await LIST_PODS.call(channel, pods.ListPodResourcesRequest(), timeout=TIMEOUT)
     found: Holders = {}
-    for pod in told.pod_resources:
+    for pod in answer.pod_resources:
         for container in pod.containers:
             for devices in container.devices:
                 if devices.resource_name.startswith(names.RESOURCE):
                     for each in devices.device_ids:
                         holder = Holder(container.name, namespace=pod.namespace, pod=pod.name)
-                        found.setdefault(Seat(each), []).append(holder)
+                        found.setdefault(DeviceId(each), []).append(holder)
     return found
 
 
-def remembered(folder: Path) -> Mapping[Seat, list[Holder]]:
-    """All that stands in the kubelet's checkpoint. Empty where there is none; raises msgspec.DecodeError where it has
-    another form, as another kubelet may write it."""
+def from_checkpoint(folder: Path) -> Mapping[DeviceId, list[Holder]]:
+    """Every holder in the kubelet's checkpoint. Empty where there is none; raises msgspec.DecodeError where another
+    version of the kubelet has written another format."""
     try:
-        told = msgspec.json.decode((folder / CHECKPOINT).read_bytes(), type=_Checkpoint)
+        checkpoint = msgspec.json.decode((folder / CHECKPOINT).read_bytes(), type=_Checkpoint)
     except FileNotFoundError:
         return {}
     found: Holders = {}
-    for entry in told.data.pod_device_entries or ():
+    for entry in checkpoint.data.pod_device_entries or ():
         if entry.resource_name.startswith(names.RESOURCE):
             for ids in entry.device_ids.values():
                 for each in ids:
-                    found.setdefault(Seat(each), []).append(Holder(entry.container_name, uid=entry.pod_uid))
+                    found.setdefault(DeviceId(each), []).append(Holder(entry.container_name, uid=entry.pod_uid))
     return found

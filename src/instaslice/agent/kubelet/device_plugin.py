@@ -1,4 +1,4 @@
-"""One device plugin: what the kubelet is told of one resource, over a socket beside its own."""
+"""One device plugin: serves the device ids of one resource to the kubelet, on a socket beside its own."""
 
 import asyncio
 import logging
@@ -12,8 +12,8 @@ import grpc.aio
 
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import services
+from instaslice.agent.kubelet.device_ids import DeviceId
 from instaslice.agent.kubelet.services import Context
-from instaslice.agent.seats import Seat
 from instaslice.api.names import GROUP
 from instaslice.errors import InstasliceError
 
@@ -28,29 +28,30 @@ HEALTH: Final = {True: "Healthy", False: "Unhealthy"}
 
 
 class NoSlice(InstasliceError):
-    """The kubelet asks for a slice that is not there."""
+    """The kubelet asks for a slice that does not exist."""
 
 
-Devices = Mapping[Seat, bool]
-"""All seats of a resource → whether they are well."""
-Allocate = Callable[[Sequence[Seat]], Sequence[str]]
-"""Seats that a container gets → names of its devices for the runtime. Raises NoSlice."""
+Devices = Mapping[DeviceId, bool]
+"""All device ids of a resource → whether they are healthy."""
+Allocate = Callable[[Sequence[DeviceId]], Sequence[str]]
+"""Device ids that a container gets → its CDI device names. Raises NoSlice."""
 
 
-class Plugin:
-    """Serves one resource. Every stream begins with the full list and repeats it whole at each `show`."""
+class DevicePlugin:
+    """Serves one resource. Every stream begins with the full list and repeats it at each `publish`."""
 
     def __init__(
-        self, folder: Path, resource: str, devices: Devices, allocate: Allocate, listened: Callable[[], None]
+        self, folder: Path, resource: str, devices: Devices, allocate: Allocate, connection_changed: Callable[[], None]
     ) -> None:
-        """`listened` is called when a kubelet has been told for the first time what there is, and when it is gone."""
+        """`connection_changed` is called when a kubelet has read the list for the first time, and when it
+        disconnects."""
         self.resource = resource
         self._folder = folder
         self._devices = devices
         self._allocate = allocate
-        self._listened = listened
+        self._connection_changed = connection_changed
         self._streams: dict[asyncio.Event, bool] = {}
-        """What wakes each, and whether it has told its first list."""
+        """What wakes each, and whether its first list was sent."""
         self._server: grpc.aio.Server | None = None
 
     @property
@@ -58,17 +59,17 @@ class Plugin:
         return self._folder / f"{GROUP}-{self.resource.rpartition('/')[2]}.sock"
 
     @property
-    def lost(self) -> bool:
-        """Whether its socket was taken away, as a kubelet does that starts."""
+    def socket_removed(self) -> bool:
+        """Whether its socket was removed, which a kubelet does when it starts."""
         return self._server is not None and not self.socket.exists()
 
     @property
-    def heard(self) -> bool:
-        """Whether a kubelet listens and knows what there is."""
+    def connected(self) -> bool:
+        """Whether a kubelet has read the list and still listens."""
         return any(self._streams.values())
 
-    def show(self, devices: Devices) -> None:
-        """What there is from now on; no news if nothing changed."""
+    def publish(self, devices: Devices) -> None:
+        """Send a new list; nothing where nothing has changed."""
         if devices == self._devices:
             return
         self._devices = devices
@@ -76,18 +77,18 @@ class Plugin:
             stream.set()
 
     async def start(self) -> None:
-        """Serve, then tell the kubelet. Raises grpc.aio.AioRpcError where it does not answer, OSError, RuntimeError
-        where the socket cannot be had."""
+        """Serve, then register. Raises grpc.aio.AioRpcError where the kubelet does not answer, OSError or RuntimeError
+        where the socket cannot be opened."""
         if len(os.fsencode(self.socket)) > LONGEST_SOCKET:
             raise OSError(f"{self.socket} is too long a path for a socket; give the kubelet's folder a shorter one")
-        self.socket.unlink(missing_ok=True)  # of a process that was killed
+        self.socket.unlink(missing_ok=True)  # left by a process that was killed
         server = self._server = grpc.aio.server()
-        answers: Mapping[services.Method[Any, Any], services.Served] = {
+        methods: Mapping[services.Method[Any, Any], services.Served] = {
             services.OPTIONS: self._options,
             services.LIST_AND_WATCH: self._list_and_watch,
-            services.ALLOCATE: self._answer,
+            services.ALLOCATE: self._serve_allocate,
         }
-        services.serve(server, answers)
+        services.serve(server, methods)
         server.add_insecure_port(f"unix:{self.socket}")
         await server.start()
         request = plugins.RegisterRequest(version=VERSION, endpoint=self.socket.name, resource_name=self.resource)
@@ -99,36 +100,36 @@ class Plugin:
         if server is not None:
             await server.stop(None)
 
-    # What the kubelet asks ------------------------------------------------------------------------------------------
+    # Called by the kubelet ------------------------------------------------------------------------------------------
 
-    async def _options(self, _question: plugins.Empty, _context: Context) -> plugins.DevicePluginOptions:
+    async def _options(self, _request: plugins.Empty, _context: Context) -> plugins.DevicePluginOptions:
         return plugins.DevicePluginOptions()
 
     async def _list_and_watch(
-        self, _question: plugins.Empty, _context: Context
+        self, _request: plugins.Empty, _context: Context
     ) -> AsyncIterator[plugins.ListAndWatchResponse]:
         changed = asyncio.Event()
         self._streams[changed] = False
         try:
             while True:
                 changed.clear()
-                told = [plugins.Device(ID=seat, health=HEALTH[well]) for seat, well in self._devices.items()]
-                yield plugins.ListAndWatchResponse(devices=told)
+                devices = [plugins.Device(ID=each, health=HEALTH[healthy]) for each, healthy in self._devices.items()]
+                yield plugins.ListAndWatchResponse(devices=devices)
                 if not self._streams[changed]:
                     self._streams[changed] = True
-                    self._listened()
+                    self._connection_changed()
                 await changed.wait()
         finally:
             if self._streams.pop(changed):
-                self._listened()
+                self._connection_changed()
 
-    async def _answer(self, question: plugins.AllocateRequest, context: Context) -> plugins.AllocateResponse:
-        answer = plugins.AllocateResponse()
+    async def _serve_allocate(self, request: plugins.AllocateRequest, context: Context) -> plugins.AllocateResponse:
+        response = plugins.AllocateResponse()
         try:
-            for container in question.container_requests:
-                devices = self._allocate([Seat(each) for each in container.devices_ids])
-                answer.container_responses.add(cdi_devices=[plugins.CDIDevice(name=name) for name in devices])
+            for container in request.container_requests:
+                devices = self._allocate([DeviceId(each) for each in container.devices_ids])
+                response.container_responses.add(cdi_devices=[plugins.CDIDevice(name=name) for name in devices])
         except NoSlice as error:
             log.warning("%s", error)
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return answer
+        return response

@@ -1,4 +1,4 @@
-"""A node's side of the kubelet, with the kubelet's two sockets played: who asks first, who restarts, who is ill."""
+"""A node and its kubelet, with both sockets of the kubelet faked: who asks first, who restarts, what is unhealthy."""
 
 import asyncio
 import json
@@ -11,27 +11,28 @@ import msgspec
 import pytest
 from agent_bench import A100
 from fake_clock import FakeClock
-from kubelets import Kubelet
-from test_seats import promise
+from kubelets import Kubelet, device_lists
+from test_device_ids import promise
 from waiting import until
 
-from instaslice.agent import seating as seatings
+from instaslice.agent import report
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
-from instaslice.agent.kubelet import services
-from instaslice.agent.seating import NodeGpu, Seating
-from instaslice.agent.seats import Hold
-from instaslice.agent.wiring import Emulated
+from instaslice.agent.kubelet import registration, services
+from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
+from instaslice.agent.kubelet.device_ids import PodSlice, SliceLocation
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.kubelet.wiring import EmulatedWiring
 from instaslice.api.instaslice import AllocationState, PreparedSlice, SliceState
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 
-WELL = [NodeGpu("GPU-0", A100, "")]
+WELL = [AdvertisedGpu("GPU-0", A100, "")]
 
 
 @pytest.fixture
 async def kubelet(monkeypatch):
-    monkeypatch.setattr(seatings.registration, "GLANCE_SECONDS", 0.02)
-    monkeypatch.setattr(seatings.registration, "RETRY_SECONDS", 0.02)
+    monkeypatch.setattr(registration, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(registration, "RETRY_SECONDS", 0.02)
     # Not pytest's own folder: the path of a socket has 107 bytes at most.
     with tempfile.TemporaryDirectory() as folder:
         made = Kubelet(Path(folder))
@@ -50,14 +51,14 @@ async def serve(kubelet):
             task.cancel()
             await asyncio.wait([task])
         kubelet.registered.clear()
-        seating = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
+        devices = NodeDevices(kubelet.paths, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
         if before is None:
-            settle(seating, *allocations, gpus=gpus)
+            update(devices, *allocations, gpus=gpus)
         else:
-            before(seating)
-        tasks.append(asyncio.create_task(seating.run(lambda _note: None, listened)))
+            before(devices)
+        tasks.append(asyncio.create_task(devices.run(lambda _note: None, listened)))
         await until(lambda: len(kubelet.registered) == 8)
-        return seating
+        return devices
 
     yield start
     for task in tasks:
@@ -65,8 +66,12 @@ async def serve(kubelet):
         await asyncio.wait([task])
 
 
-def settle(seating, *allocations, gpus=WELL):
-    seating.settle(allocations, made(*allocations), gpus)
+def update(devices, *allocations, gpus=WELL):
+    update_reported(devices, allocations, made(*allocations), gpus)
+
+
+def update_reported(devices, allocations, slices, gpus=WELL):
+    devices.update(allocations, report.usable(slices), report.foreign(slices), gpus)
 
 
 def made(*allocations):
@@ -87,9 +92,9 @@ def made(*allocations):
 
 
 def given(kubelet):
-    """Seat → slice, by the files that the runtime reads."""
+    """DeviceId → slice, by the files that the runtime reads."""
     found = {}
-    for file in kubelet.places.cdi.glob("*.json"):
+    for file in kubelet.paths.cdi.glob("*.json"):
         (device,) = json.loads(file.read_text())["devices"]
         env = dict(each.split("=", 1) for each in device["containerEdits"]["env"])
         found[device["name"]] = env["INSTASLICE_MIG_UUIDS"]
@@ -129,57 +134,52 @@ async def test_a_seat_that_is_handed_out_again_loses_the_slice_of_its_last_holde
 async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_the_kubelet_says_so(kubelet, serve):
     """The object of the node was deleted, say: the controller gives the slice back to this pod and to no other."""
     told = []
-    seating = await serve(A, B, listened=lambda: told.append(1))
+    devices = await serve(A, B, listened=lambda: told.append(1))
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
-    settle(seating)
-    assert [seating.holder(foreign(each)) for each in (A, B)] == ["uid-a", ""]
-    unasked = Seating(kubelet.places, Emulated(), lanes=Lanes(), clock=FakeClock())
-    assert unasked.holder(foreign(A)) == "", "the book alone does not say whether the pod still runs"
-    seating = await serve(listened=lambda: told.append(1))
-    await until(lambda: seating.holder(foreign(A)) == "uid-a")
+    update(devices)
+    assert [devices.pod_of(foreign(each)) for each in (A, B)] == ["uid-a", ""]
+    unasked = NodeDevices(kubelet.paths, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
+    assert unasked.pod_of(foreign(A)) == "", "the book alone does not say whether the pod still runs"
+    devices = await serve(listened=lambda: told.append(1))
+    await until(lambda: devices.pod_of(foreign(A)) == "uid-a")
     assert told, "its status has to say so"
     kubelet.held.clear()
-    settle(seating, B)
-    await until(lambda: seating.holder(foreign(A)) == "")
+    update(devices, B)
+    await until(lambda: devices.pod_of(foreign(A)) == "")
 
 
 def foreign(told):
-    """The slice of a promise, as it is reported when the promise is gone."""
-    return PreparedSlice(
-        id=f"MIG-{told.start}",
-        gpu=told.gpu,
-        profile=told.profile,
-        start=told.start,
-        size=told.size,
-        state=SliceState.FOREIGN,
-    )
+    """Where the slice of a promise is, which is foreign when the promise is gone."""
+    return SliceLocation(told.gpu, told.profile, told.start)
 
 
 async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
     news, streams = [], []
-    seating = await serve(A, listened=lambda: news.append(seating.heard))
-    assert f"no kubelet listens to our device plugins at {kubelet.places.plugins}/kubelet.sock" in seating.silence
+    devices = await serve(A, listened=lambda: news.append(devices.known_to_kubelet))
+    assert (
+        f"no kubelet listens to our device plugins at {kubelet.paths.plugins}/kubelet.sock" in devices.kubelet_silence
+    )
     async with AsyncExitStack() as listening:
         for count, resource in enumerate(kubelet.registered, start=1):
-            assert not seating.heard
+            assert not devices.known_to_kubelet
             channel = await listening.enter_async_context(kubelet.channel(resource))
-            streams.append(services.LIST_AND_WATCH.watch(channel, plugins.Empty()))
+            streams.append(device_lists(channel))
             await anext(streams[-1])
             await until(lambda now=count: len(news) == now)
         assert news == [False] * 7 + [True]
-        assert seating.silence == ""
+        assert devices.kubelet_silence == ""
     await until(lambda: len(news) == 16)
     assert news[8:] == [False] * 8
 
 
 async def test_an_answer_that_is_older_than_a_seat_was_handed_out_again_says_nothing_of_it(kubelet, serve):
-    seating = await serve(A, B)
+    devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
     kubelet.answers.clear()
     kubelet.asked.clear()
-    seating._news.set()
+    devices._changed.set()
     await kubelet.asked.wait()
     await kubelet.admit("b", "1g.5gb-0")
     kubelet.answers.set()
@@ -187,18 +187,18 @@ async def test_an_answer_that_is_older_than_a_seat_was_handed_out_again_says_not
 
 
 async def test_a_container_is_given_the_seat_that_it_had_once_more(kubelet, serve):
-    seating = await serve(A)
+    devices = await serve(A)
     await kubelet.admit("a", "1g.5gb-0")
-    await until(lambda: given(kubelet) and "1g.5gb-0" in seating._held)
+    await until(lambda: given(kubelet) and "1g.5gb-0" in devices._holders.held)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
 
 
 async def test_a_file_goes_when_its_slice_is_taken_back(kubelet, serve):
-    seating = await serve(A, B)
+    devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet))
-    settle(seating, msgspec.structs.replace(A, state=AllocationState.DELETING), B)
+    update(devices, msgspec.structs.replace(A, state=AllocationState.DELETING), B)
     assert given(kubelet) == {}
 
 
@@ -215,43 +215,43 @@ async def test_an_agent_that_was_killed_finds_everybody_where_they_were(kubelet,
 
 
 async def test_a_container_can_be_started_again_while_no_allocation_names_its_slice(kubelet, serve):
-    seating = await serve(A, B)
+    devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await kubelet.admit("b", "1g.5gb-1")
     both = {"1g.5gb-0": "MIG-0", "1g.5gb-1": "MIG-1"}
     await until(lambda: given(kubelet) == both)
     unnamed = [msgspec.structs.replace(each, id=each.mig_uuid, state=SliceState.FOREIGN) for each in made(A, B)]
-    seating.settle((), unnamed, WELL)
+    update_reported(devices, (), unnamed)
     assert given(kubelet) == both, "the object of the node was lost"
-    seating = await serve(before=lambda fresh: fresh.settle((), unnamed, WELL))
+    devices = await serve(before=lambda fresh: update_reported(fresh, (), unnamed))
     assert given(kubelet) == both, "and the agent was killed"
-    unread = [NodeGpu("GPU-0", A100, "", read=False)]
-    seating.settle((), (), unread)
+    unread = [AdvertisedGpu("GPU-0", A100, "", listed=False)]
+    update_reported(devices, (), (), unread)
     assert given(kubelet) == both, "and nobody knows yet what is on the GPU"
-    seating.settle([msgspec.structs.replace(B, state=AllocationState.DELETING)], (), unread)
+    update_reported(devices, [msgspec.structs.replace(B, state=AllocationState.DELETING)], (), unread)
     assert given(kubelet) == {"1g.5gb-0": "MIG-0"}, "but one is taken back"
-    seating.settle((), unnamed[:1], WELL)
+    update_reported(devices, (), unnamed[:1])
     assert given(kubelet) == {"1g.5gb-0": "MIG-0"}
     again = msgspec.structs.replace(A, id="again")
-    seating.settle([again], made(again), WELL)
-    seating.settle([msgspec.structs.replace(again, state=AllocationState.DELETING)], made(again), WELL)
+    update_reported(devices, [again], made(again))
+    update_reported(devices, [msgspec.structs.replace(again, state=AllocationState.DELETING)], made(again))
     assert given(kubelet) == {}, "the other was promised again, and is taken back"
 
 
 async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promised(kubelet, serve):
-    seating = await serve(A, B)
+    devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet))
-    mine, other = (seating._made[Hold.of(each)][1] for each in (A, B))
-    settle(seating)
+    mine, other = (devices._promises[PodSlice.of(each)][1] for each in (A, B))
+    update(devices)
     for _ in range(2):
-        assert await seating.holders([mine, other]) == {mine: "container main of pod team/a"}
-        seating = await serve()  # an agent that was started again finds it in its book
+        assert await devices.in_use([mine, other]) == {mine: "container main of pod team/a"}
+        devices = await serve()  # an agent that was started again finds it in its book
     kubelet.held.clear()
-    assert await seating.holders([mine, other]) == {}
+    assert await devices.in_use([mine, other]) == {}
     await kubelet.stop()
     with pytest.raises(InstasliceError, match=r"no kubelet answers at .*/pod-resources/kubelet\.sock"):
-        await seating.holders([mine])
+        await devices.in_use([mine])
 
 
 async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet, serve):
@@ -263,12 +263,12 @@ async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet,
 
 
 async def test_every_listener_hears_the_full_list_and_who_is_ill(kubelet, serve):
-    seating = await serve(A)
+    devices = await serve(A)
     async with kubelet.channel() as channel:
-        streams = [services.LIST_AND_WATCH.watch(channel, plugins.Empty()) for _ in range(2)]
+        streams = [device_lists(channel) for _ in range(2)]
         for stream in streams:
             first = await anext(stream)
             assert [(each.ID, each.health) for each in first.devices] == [(f"1g.5gb-{n}", "Healthy") for n in range(7)]
-        settle(seating, A, gpus=[NodeGpu("GPU-0", A100, "Xid 79")])
+        update(devices, A, gpus=[AdvertisedGpu("GPU-0", A100, "Xid 79")])
         for stream in streams:
             assert {each.health for each in (await anext(stream)).devices} == {"Unhealthy"}
