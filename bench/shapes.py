@@ -1,12 +1,12 @@
-"""What thousands of waiting pods of different shapes cost everybody else.
+"""What thousands of waiting pods of different shapes cost other pods.
 
-One user makes 3,500 pods, each with a selector of its own that no node has, on 80 nodes of 16 GPUs. Meanwhile, and for
-a while after the last of them, ordinary pods of another namespace come and go one after the other; each that ends leads
-to a pass along the line. The last line:
+One user creates 3,500 pods, each with a different selector that no node has, on 80 nodes of 16 GPUs. Meanwhile, and for
+a while after the last of them, ordinary pods of another namespace come and go one after the other; each that ends
+triggers a pass over the waiting queue. The last line:
 
     RESULT pass_ms_3500=<one whole pass> ordinary_pod_s=<the slowest from creation to no gate> lease_lost=<times>
 
-The pass is CPU time of the same dispatcher in this process, on what that cluster holds in the end.
+The pass is CPU time of the same dispatcher in this process, on the final state of that cluster.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from instaslice.placement import policies
 COUNT, NODES = 3500, 80
 AT_ONCE = 16
 AFTER = 15
-"""Ordinary pods that come once the last of the odd ones is there."""
+"""Ordinary pods that are created after the last of the others."""
 LOOK_SECONDS = 0.05
 
 
@@ -57,7 +57,7 @@ async def measure(cluster: Cluster, count: int) -> str:
         waits += [await ordinary(client, len(waits) + number) for number in range(AFTER)]
         lost = await transitions(client) - before
         world = await look(client, SystemClock())
-    print(f"{len(waits)} ordinary pods: the middle one {median(waits):.2f} s, the slowest {max(waits):.2f} s")
+    print(f"{len(waits)} ordinary pods: median {median(waits):.2f} s, the slowest {max(waits):.2f} s")
     return f"pass_ms_{count}={1000 * pass_seconds(world):.0f} ordinary_pod_s={max(waits):.2f} lease_lost={lost}"
 
 
@@ -76,7 +76,7 @@ async def make_crowd(client: Client, count: int) -> None:
 
 
 async def ordinary(client: Client, number: int) -> float:
-    """Make a pod, wait until its gate is gone, and delete it; the seconds that it waited."""
+    """Create a pod, wait until it is ungated, and delete it; returns the seconds that it waited."""
     made = await client.create(PODS, _pod("ordinary", number))
     key, began = Key("ordinary", made.metadata.name), time.monotonic()
     while time.monotonic() - began < PATIENCE:
@@ -90,12 +90,12 @@ async def ordinary(client: Client, number: int) -> float:
 
 
 async def transitions(client: Client) -> int:
-    """How often the controller's Lease went to another."""
+    """How often the controller's Lease changed its holder."""
     return (await client.get(LEASES, Key(NAMESPACE, LEASE))).spec.lease_transitions
 
 
 def pass_seconds(world: World) -> float:
-    """A whole pass over all that waits, when room may have come."""
+    """A whole pass over all waiting pods, when there may be new room."""
     state = ClusterState(policies.named(policies.DEFAULT))
     dispatcher = Dispatcher(state, NullOrders(), lambda: 0.0, random.Random(1), Limits())
     for node in world.nodes:

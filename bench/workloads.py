@@ -31,7 +31,7 @@ def fleet(gpus: int = GPUS) -> Fleet:
 
 
 def mixes(seed: int, count: int) -> list[Mix]:
-    """Random mixes, every one as likely (Dirichlet with all parameters 1)."""
+    """Random mixes, all equally likely (Dirichlet with all parameters 1)."""
     random = Random(seed)
     rows = [[random.expovariate(1.0) for _ in PROFILES] for _ in range(count)]
     return [tuple(value / sum(row) for value in row) for row in rows]
@@ -65,14 +65,14 @@ def capacity(mix: Mix, gpus: int = GPUS) -> float:
 
 
 class Outcome(NamedTuple):
-    """The share of memory slices asked for that found room at once, and moves made for each slice placed."""
+    """The share of memory slices asked for that found room at once, and moves per placed slice."""
 
     share: float
     moves: float
 
 
 def loss(placer: Placer, jobs: Iterable[Job], warm_up: float, most_moves: int = 0) -> Outcome:
-    """What finds no room is gone; jobs before `warm_up` do not count. Every slice may be moved, at no cost."""
+    """What finds no room leaves; jobs before `warm_up` do not count. Every slice may be moved, at no cost."""
     ends: list[tuple[float, int]] = []
     held: dict[int, Grant] = {}
     holder: dict[Grant, int] = {}
@@ -107,7 +107,7 @@ def loss(placer: Placer, jobs: Iterable[Job], warm_up: float, most_moves: int = 
 
 
 def queue(placer: Placer, jobs: Sequence[Job], warm_up: float) -> float:
-    """The mean wait, in mean lives, of jobs that come after `warm_up`: first come first served, smaller may pass."""
+    """The mean wait, in mean lifetimes, of jobs after `warm_up`: first come first served, smaller may pass."""
     ends: list[tuple[float, int]] = []
     held: dict[int, tuple[Grant, ...]] = {}
     waiting: list[deque[int]] = [deque() for _ in PROFILES]
