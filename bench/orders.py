@@ -1,8 +1,8 @@
 """Do the slices of a layout that fits a GPU still fit when they arrive one at a time?
 
 Every distinct arrival order of the 32 layouts of an A100-40GB that InstaSlice's own tests list (openshift/
-instaslice-operator, pkg/scheduler/plugins/mig/mig_test.go, TestFilterValidCombinations) is replayed on one empty
-GPU. An order is stuck when some slice finds no legal start. No policy knows what will come.
+instaslice-operator, pkg/scheduler/plugins/mig/mig_test.go, TestFilterValidCombinations) is played on one empty GPU.
+An order is stuck when some slice has no legal start. No policy knows what will arrive.
 
 `least possible` is exact: over all policies that decide by what arrived so far, the fewest of these orders that get
 stuck, found by walking the tree of all prefixes. It knows these 657 orders and is not a policy for anything else.

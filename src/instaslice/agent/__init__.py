@@ -1,18 +1,18 @@
-"""The node: creates and destroys the slices that are reserved on it, and reports what exists.
+"""The agent of a node: creates and destroys the slices that the controller wants there, and reports what exists.
 
-decision          what one GPU needs next, and what to report of it: pure
-gpu_worker        carries that out on one GPU, one call at a time
+agent_process     one node or many in one process: watches and queue
+served_node       one of these nodes: reconcile it, and write its status
+node              all GPUs of a node, and its status from their reports
+gpu_worker        carries out what a GPU needs, one call at a time
 worker_context    what a worker needs from its process
-node              all GPUs of one node, and the status of its Instaslice object
+decision          what a GPU needs next, and what to report of it: pure
 report            the part of a status that has changed, as a patch
 usage             which slices pods still use although no allocation names them
 resources         what a node advertises
-health_watch      hardware for an event loop: a deadline for every call
-gpu_source        where the GPUs of a node come from: hardware, or emulation
-emulation         emulated GPUs for nodes that have none, with faults on demand
-fault_annotation  how those faults are written on a node
-served_node       one node that an agent serves
-agent_process     one node or many in one process: watches, queue, writes
-folder_lock       one agent at a time for the files of a node
+gpu_source        where the GPUs of a node come from: hardware, or
+emulation         emulated GPUs for nodes that have none
+fault_annotation  faults of emulated GPUs, as written in an annotation
+health_watch      hardware with a deadline for every call, and its health
+folder_lock       one agent at a time per node
 kubelet           what serves the kubelet of a real node
 """

@@ -109,7 +109,7 @@ class WatchedDriver(Driver):
     async def _probe_gpu(self, index: int) -> None:
         name = GpuUuid(str(index))
         try:
-            gpu = await self._probes.call(name, "a look at it", partial(self.driver.probe, index))
+            gpu = await self._probes.call(name, "the probe", partial(self.driver.probe, index))
         except DriverError as error:
             kind = UnhealthyReason.HUNG if isinstance(error, Hung) else UnhealthyReason.OTHER
             self._unresponsive[index] = UnresponsiveGpu(index, Unhealthy(str(error), kind), self.driver.uuid(index))
@@ -134,6 +134,5 @@ class WatchedDriver(Driver):
             return await self._watches.call(gpu, "watch its health", query)
         except Hung:
             # The same message each time: the next call waits behind the one that hangs, and is Hung too.
-            return Unhealthy(
-                str(Hung(gpu, f"it has not said for {self._watches.deadline:g} s how it is")), UnhealthyReason.HUNG
-            )
+            hung = Hung(gpu, f"it has not answered for {self._watches.deadline:g} s")
+            return Unhealthy(str(hung), UnhealthyReason.HUNG)

@@ -48,11 +48,9 @@ _known: dict[States, dict[str, int]] = {}
 def _most(states: States) -> dict[str, int]:
     """For one GPU. Cached: a thousand nodes have few models, and `States.of` returns one object for each."""
     if states not in _known:
-        most: Counter[str] = Counter()
-        for layout in states.layouts:
-            most |= Counter(states.placements[k].profile for k in layout)
+        most = {profile.name: states.kinds.most(p)[0] for p, profile in enumerate(states.profiles)}
         _known[states] = {
-            **{f"{names.GROUP}/{ProfileName.parse(name).resource}": count for name, count in most.items()},
+            **{f"{names.GROUP}/{ProfileName.parse(name).resource}": count for name, count in most.items() if count},
             names.MEMORY: states.most_label_gb(),
         }
     return _known[states]

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-import signal
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
 from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.cli.numbers import Finite
+from instaslice.cli.signals import run_until_signalled
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
 from instaslice.kube.cache import freeze_heap
@@ -176,19 +176,8 @@ def command(
                 executor=executor,
                 devices=devices,
             )
-            await _until_asked(agent)
+            await run_until_signalled(agent.run())
 
     # In a rolling update the next agent of a node may start before the last one has ended.
     with locked(state_dir) if node and state_dir else nullcontext():
         asyncio.run(run())
-
-
-async def _until_asked(fleet: AgentProcess) -> None:
-    """Until SIGTERM or SIGINT; a failing task ends it too."""
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(fleet.run())
-        await asked.wait()
-        running.cancel()

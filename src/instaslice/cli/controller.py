@@ -4,7 +4,6 @@ import asyncio
 import logging
 import os
 import random
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ import click
 
 from instaslice.api import names
 from instaslice.cli.numbers import Finite
+from instaslice.cli.signals import run_until_signalled
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
@@ -84,7 +84,7 @@ Examples:
     default=0,
     show_default=True,
     metavar="N",
-    help="Show node autoscalers what pods wait for, by at most N placeholder pods; 0 shows nothing.",
+    help=f"Show node autoscalers what pods wait for, with at most N placeholder pods in {names.PLACEHOLDERS}; 0: off.",
 )
 @click.option("--rate", type=Finite(1), default=1000, show_default=True, help="Requests a second, at most.")
 def command(
@@ -121,21 +121,15 @@ def command(
     async def run() -> None:
         freeze_heap()
         async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(rate)) as client:
-            leading = asyncio.current_task()
-            assert leading is not None
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, leading.cancel)
             try:
-                await lead_once(client)
+                await run_until_signalled(lead_once(client))
             except* (Deposed, LeaseLost) as ended:
                 for error in leaves(ended):
                     log.warning("%s", error)
                 _begin_again()
 
-    try:
-        asyncio.run(run())
-    except asyncio.CancelledError:
-        log.info("ended")
+    asyncio.run(run())
+    log.info("ended")
 
 
 def _begin_again() -> NoReturn:

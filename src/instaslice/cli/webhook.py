@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import signal
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import click
 
 from instaslice.api import names
 from instaslice.cli.numbers import Finite
+from instaslice.cli.signals import run_until_signalled
 from instaslice.geometry import models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
@@ -113,14 +113,11 @@ def command(
 async def _serve(
     webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int, check_every: float, drain: float
 ) -> None:
-    """Until SIGTERM or SIGINT; a failing task ends it too."""
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    async with serving(webhook, keeper.context, host=host, port=port) as bound, asyncio.TaskGroup() as group:
-        keeping = group.create_task(keep(keeper, clock, every=check_every))
-        click.echo(f"serving on port {bound}")
-        await asked.wait()
+
+    async def stop_serving() -> None:
         webhook.ready = False
         await clock.sleep(drain)
-        keeping.cancel()
+
+    async with serving(webhook, keeper.context, host=host, port=port) as bound:
+        click.echo(f"serving on port {bound}")
+        await run_until_signalled(keep(keeper, clock, every=check_every), drain=stop_serving)

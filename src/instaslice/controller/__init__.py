@@ -29,8 +29,7 @@
     taints             the taint of managed nodes
     autoscaling        shows node autoscalers what pods wait for
     placeholders       the pods that show it
-    shapes             the kinds of node that they could add
-    doctor             what must hold, checked on a live cluster and in tests
+    node_shapes        the shapes of node that an autoscaler could add
     errors             what ends a term
 
 The stock scheduler has the last word about where a pod runs, and it speaks only after we have created the slices and

@@ -18,15 +18,14 @@ from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.api.writing import AT_ONCE
 from instaslice.controller import patches
-from instaslice.controller.autoscaling import Hints
+from instaslice.controller.autoscaling import AutoscalingHints
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.scheduling.storage import KINDS
-from instaslice.controller.shapes import Shapes
 from instaslice.controller.spec_writer import SpecWriter
 from instaslice.controller.taints import Taints
 from instaslice.controller.wants import gated
@@ -40,6 +39,7 @@ from instaslice.kube.errors import NotFound, Refused, Unreadable
 from instaslice.kube.meta import Object, ObjectMeta, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
+from instaslice.kube.storage import STORAGE_KINDS
 from instaslice.kube.watch import Reflector
 from instaslice.placement import NodeName, Policy
 
@@ -95,7 +95,7 @@ class Controller:
         self.nodes: Cache[Node] = Cache()
         self.instaslices: Cache[Instaslice] = Cache()
         self.namespaces: Cache[Namespace] = Cache()
-        self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in KINDS}
+        self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in STORAGE_KINDS}
         self.state = ClusterState(policy)
         self._specs = SpecWriter(client, self.state.ledger, MANAGER, clock)
         self.orders = WorkQueues(self.state, self._specs, clock)
@@ -105,9 +105,11 @@ class Controller:
         )
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
         # Also with none: those of an earlier time have to go.
-        self._hints = Hints(client, clock, settings.namespace, settings.hints, rng=rng)
+        self._hints = AutoscalingHints(
+            client, clock, names.PLACEHOLDERS, settings.hints, rng=rng, former=settings.namespace
+        )
         self._most_hinted = MOST_HINTED if settings.hints else 0
-        self._shapes = Shapes()
+        self._shapes = NodeShapes()
         self._hinting: Queue[str] = Queue(clock=clock)
         self._timer: Timer | None = None
 
@@ -274,9 +276,9 @@ class Controller:
             before = self.state.arrivals
             await self._clock.sleep(QUIET_SECONDS)
             if self.state.arrivals >= next_at and self.state.arrivals == before and not self.orders.busy():
-                study = self._policy.study(self.state.ledger.fleet)
-                if study is not None:
+                tuning = self._policy.tuning(self.state.ledger.fleet)
+                if tuning is not None:
                     # In a thread, which must not touch what the event loop goes on changing.
-                    adopt = await asyncio.to_thread(study.think)
+                    adopt = await asyncio.to_thread(tuning.run)
                     adopt()
                 next_at = 4 * self.state.arrivals

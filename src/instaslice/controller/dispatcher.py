@@ -22,9 +22,9 @@ from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.pod_reconciler import SILENT, PodReconciler
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
-from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated
 from instaslice.kube.core import Namespace, Node, Pod
+from instaslice.kube.storage import StorageObject
 from instaslice.placement import Demand, NodeName, Short
 
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class Dispatcher:
         if new is None:
             self.state.quarantine.release(ObjectKind.POD, uid)
 
-    def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
+    def storage_changed(self, old: StorageObject | None, new: StorageObject | None) -> None:
         """Claims and volumes, and what says where they can be used."""
         filters = self.state.filters
         try:

@@ -203,7 +203,7 @@ class Ledger:
             del left[uuid]
         grants = tuple(record.foreign_slices[uuid] for uuid in found)
         for uuid in found:
-            self.fleet.give_back(record.foreign_slices.pop(uuid))
+            self.fleet.release(record.foreign_slices.pop(uuid))
         self.reserve(pod, wants, Plan(grants), attempt, now, cpu, memory).show(Phase.UNGATED)
         return True
 
@@ -230,7 +230,7 @@ class Ledger:
         if record is None or place not in record.quarantined:
             return False
         del record.quarantined[place]
-        self.fleet.give_back(place)
+        self.fleet.release(place)
         return True
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -398,7 +398,7 @@ class Ledger:
             record.quarantined[tracked.grant] = tracked.create_error
             changes.quarantined.append(tracked.grant)
         elif tracked.grant.gpu in record.gpus:
-            self.fleet.give_back(tracked.grant)
+            self.fleet.release(tracked.grant)
             changes.freed = True
 
     def _update_foreign(self, record: NodeRecord, there: dict[str, PreparedSlice], changes: LedgerChanges) -> None:
@@ -408,7 +408,7 @@ class Ledger:
         }
         # A half-created slice is named by its number, which the next one may have elsewhere.
         for gone in [name for name, grant in record.foreign_slices.items() if grants.get(name) != grant]:
-            self.fleet.give_back(record.foreign_slices.pop(gone))
+            self.fleet.release(record.foreign_slices.pop(gone))
             changes.freed = True
         for name, grant in grants.items():
             if name in record.foreign_slices or grant.gpu not in record.gpus:

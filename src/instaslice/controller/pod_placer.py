@@ -20,7 +20,7 @@ class PodPlacer:
     def __init__(self, state: ClusterState) -> None:
         self._state = state
         self._requests: dict[str, PodRequest] = {}
-        self._factory = PodRequests(state.nodes, state.admission_changes, state.capacities, state.ledger.placer)
+        self._factory = PodRequests(state.capacities, state.admission_changes, state.ledger.placer)
 
     def request(self, pod: Pod) -> PodRequest:
         """What a pod asks for."""
@@ -83,10 +83,10 @@ class PodPlacer:
         node = ledger.fleet.nodes.get(reservation.node)
         if node is None:
             return False
-        emptied = ledger.fleet.alone(node)
+        emptied = ledger.fleet.copy_of(node)
         with suppress(FleetError):  # a closed GPU helps nobody
             for tracked in reservation.allocations:
-                emptied.give_back(tracked.grant)
+                emptied.release(tracked.grant)
         placer = Placer(emptied, ledger.placer.policy)
         capacities.discharge(reservation.uid)
         try:

@@ -1,7 +1,7 @@
-"""GPUs that are not there: any model of known geometry, any number, mixed, with the real ones' manners.
+"""Emulated GPUs: any model of known geometry, any number, mixed, with the behaviour of real ones.
 
-They refuse what real ones refuse, take as long if asked to, fail on demand, serialise what concerns one GPU, and
-keep their slices when the process that plays them is killed.
+They refuse what real ones refuse, take as long if asked to, fail on demand, serialise the calls for one GPU, and keep
+their slices when the process that emulates them is killed.
 """
 
 import threading
@@ -27,8 +27,8 @@ _OURS = uuid.UUID("6d8f3c52-0a54-5d0e-9a3b-6f2b9a0c7e11")
 class EmulatedDriver(Driver):
     """A Driver for the GPUs of one emulated node, one for each of `models`, in that order.
 
-    UUIDs follow from the node's name alone. With `file` the slices outlive the process; a GPU whose model is another
-    than in the file starts empty. Raises Unsupported for a model whose placements nobody knows.
+    UUIDs follow from the node's name alone. With `file` the slices outlive the process; a GPU whose model differs from
+    the file starts empty. Raises Unsupported for a model whose placements are unknown.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class EmulatedDriver(Driver):
         self._sleep = sleep
         self._busy = {gpu: threading.Lock() for gpu in self._gpus}
         self._lock = threading.Lock()
-        self._memory = StateFile(file)
+        self._state = StateFile(file)
         self._start()
 
     # The interface --------------------------------------------------------------------------------------------------
@@ -77,11 +77,11 @@ class EmulatedDriver(Driver):
             size, gi = self._legal(gpu, profile, start)
             steps = self._latencies
             self._pause(steps.create_gi if self._instances(gpu) else steps.create_first_gi, size)
-            self._put(gpu, gi, EmulatedInstance(profile=size.name, start=start))
+            self._store(gpu, gi, EmulatedInstance(profile=size.name, start=start))
             self.faults.check(gpu, what)
             self._pause(steps.create_ci, size)
             made = EmulatedInstance(profile=size.name, start=start, ci=0)
-            self._put(gpu, gi, made)
+            self._store(gpu, gi, made)
             return self._slice(gpu, gi, made)
 
     def destroy(self, doomed: Slice) -> None:
@@ -92,17 +92,17 @@ class EmulatedDriver(Driver):
             if made is None or (made.profile, made.start) != doomed.placement[:2]:
                 return
             size = self._gpus[gpu].model.profile(made.profile)
-            hold = self.faults.held(gpu, made.start)
-            if hold and (made.ci is None or not hold.monitor):
-                raise _in_use(doomed, hold.holders)
+            fault = self.faults.held(gpu, made.start)
+            if fault and (made.ci is None or not fault.monitor):
+                raise _in_use(doomed, fault.holders)
             if made.ci is not None:
                 self._pause(self._latencies.destroy_ci, size)
-                self._put(gpu, doomed.gi, msgspec.structs.replace(made, ci=None))
-            if hold:
-                raise _in_use(doomed, hold.holders)
+                self._store(gpu, doomed.gi, msgspec.structs.replace(made, ci=None))
+            if fault:
+                raise _in_use(doomed, fault.holders)
             self.faults.check(gpu, f"destroy {doomed.placement}")
             self._pause(self._latencies.destroy_gi, size)
-            self._put(gpu, doomed.gi, None)
+            self._store(gpu, doomed.gi, None)
 
     def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         return self.faults.watch(gpu, known, seconds)
@@ -110,25 +110,25 @@ class EmulatedDriver(Driver):
     # Beyond the interface -------------------------------------------------------------------------------------------
 
     def reboot(self, boot_id: str = "") -> None:
-        """The machine starts anew: no slices, another boot id; by chance unless one is given."""
+        """The machine reboots: no slices, a new boot id; random unless one is given."""
         with self._lock:
             empty: dict[str, GpuContents] = {gpu.uuid: GpuContents(model=gpu.model.name) for gpu in self._gpus.values()}
             boot = boot_id or str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-            self._memory.write(NodeContents(boot_id=boot, gpus=empty))
+            self._state.write(NodeContents(boot_id=boot, gpus=empty))
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._memory.contents is None:
+        if self._state.contents is None:
             self.reboot()
             return
         with self._lock:
-            kept = self._contents()
-            cards: dict[str, GpuContents] = {gpu: self._kept(gpu, kept.gpus.get(gpu)) for gpu in self._gpus}
-            self._memory.write(NodeContents(boot_id=kept.boot_id, gpus=cards))
+            found = self._contents()
+            cards: dict[str, GpuContents] = {gpu: self._restored(gpu, found.gpus.get(gpu)) for gpu in self._gpus}
+            self._state.write(NodeContents(boot_id=found.boot_id, gpus=cards))
 
-    def _kept(self, gpu: GpuUuid, card: GpuContents | None) -> GpuContents:
-        """What is left of a GPU in the file: nothing where its model is another now, or has other placements."""
+    def _restored(self, gpu: GpuUuid, card: GpuContents | None) -> GpuContents:
+        """The instances of a GPU from the file: none where its model has changed, or has other placements now."""
         model, states = self._gpus[gpu].model.name, self._states[gpu]
         if card is None or card.model != model or states.state(card.instances) == ILLEGAL:
             return GpuContents(model=model)
@@ -136,15 +136,15 @@ class EmulatedDriver(Driver):
         return card if same else GpuContents(model=model)
 
     def _at(self, gpu: GpuUuid) -> threading.Lock:
-        """Held through a whole call: seven threads on one GPU take as long as one does."""
+        """Held during a whole call: seven threads on one GPU take as long as one."""
         try:
             return self._busy[gpu]
         except KeyError:
             raise DriverError(f"GPU {gpu} is not in this node (it has {', '.join(self._gpus)})") from None
 
     def _legal(self, gpu: GpuUuid, profile: str, start: int) -> tuple[Profile, int]:
-        """The profile, and the id that its GPU instance gets there: the number of the placement in the model's
-        states. Raises Unsupported, SlotTaken."""
+        """The profile, and the id of its GPU instance: the number of the placement in the model's states. Raises
+        Unsupported, SlotTaken."""
         model = self._gpus[gpu].model
         try:
             wanted = model.placement(profile, start)
@@ -164,21 +164,21 @@ class EmulatedDriver(Driver):
         placement = self._gpus[gpu].model.placement(made.profile, made.start)
         if made.ci is None:
             return Slice(gpu, placement, gi)
-        # The same place has the same UUID again after a destroy: the harder case for whoever remembers one.
+        # After a destroy the same place gets the same UUID again: the harder case for code that remembers one.
         return Slice(gpu, placement, gi, made.ci, MigUuid(f"MIG-{uuid.uuid5(_OURS, f'{gpu}/{gi}/{made.ci}')}"))
 
     def _contents(self) -> NodeContents:
-        contents = self._memory.contents
+        contents = self._state.contents
         assert contents is not None, "written when the driver was made"
         return contents
 
     def _instances(self, gpu: GpuUuid) -> dict[int, EmulatedInstance]:
         return self._contents().gpus[gpu].instances
 
-    def _put(self, gpu: GpuUuid, gi: int, made: EmulatedInstance | None) -> None:
-        """One step that either happened or did not, whenever the process is killed. None removes."""
+    def _store(self, gpu: GpuUuid, gi: int, made: EmulatedInstance | None) -> None:
+        """One atomic step, whenever the process is killed. None removes the instance."""
         with self._lock:
-            self._memory.take(InstanceChange(gpu=gpu, gi=gi, instance=made))
+            self._state.apply(InstanceChange(gpu=gpu, gi=gi, instance=made))
 
     def _pause(self, step: Span, size: Profile) -> None:
         if step.high:

@@ -1,8 +1,8 @@
-"""What emulated GPUs remember when the process that plays them is killed, as hardware would.
+"""The state of emulated GPUs in a file, so that it survives a kill of the process, as hardware would.
 
-One small file a node: the whole in the first line, then a line for each step since. The kernel keeps what was written
-whatever happens to the process, and a line cut off by a kill is a step that never was. Appending costs a hundredth
-of replacing a file, which ext4 flushes. No fsync: a machine that loses power has lost its slices too.
+One small file per node: the whole state in the first line, then one line per change. The kernel keeps what was written
+whatever happens to the process, and a line cut off by a kill is a change that never happened. Appending costs a
+hundredth of replacing a file, which ext4 flushes. No fsync: a machine that loses power has lost its slices too.
 """
 
 from pathlib import Path
@@ -12,8 +12,8 @@ import msgspec
 from instaslice.drivers.errors import DriverError
 from instaslice.files import write_atomically
 
-MANY = 5000
-"""Steps after which the file is written anew, so that it does not grow for ever."""
+MAX_CHANGES = 5000
+"""Changes after which the whole file is rewritten, so that it does not grow indefinitely."""
 
 
 class EmulatedInstance(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class EmulatedInstance(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GpuContents(msgspec.Struct, frozen=True, kw_only=True):
-    """One GPU. The model is written down so that instances of another model are not taken over."""
+    """One GPU. With the model, so that instances of another model are not restored."""
 
     model: str
     instances: dict[int, EmulatedInstance] = {}
@@ -40,7 +40,7 @@ class NodeContents(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InstanceChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU instance that is now thus, or no longer there."""
+    """A GPU instance as it is now; None where it is gone."""
 
     gpu: str
     gi: int
@@ -56,42 +56,42 @@ class InstanceChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StateFile:
-    """The contents of a node, in a file where one is given. Calls must not overlap; one process a file."""
+    """The contents of a node, in a file where one is given. Calls must not overlap; one process per file."""
 
     def __init__(self, file: Path | None) -> None:
         self._file = file
-        self._steps = 0
+        self._changes = 0
         self._contents = _read(file) if file is not None and file.exists() else None
 
     @property
     def contents(self) -> NodeContents | None:
-        """As written last; None before anything was."""
+        """As written last; None before the first write."""
         return self._contents
 
     def write(self, contents: NodeContents) -> None:
-        """Everything anew."""
+        """Replace everything."""
         if self._file is not None:
             write_atomically(self._file, msgspec.json.encode(contents) + b"\n")
-        self._contents, self._steps = contents, 0
+        self._contents, self._changes = contents, 0
 
-    def take(self, step: InstanceChange) -> None:
-        """One step, on contents that were written before."""
+    def apply(self, change: InstanceChange) -> None:
+        """One change to contents that were written before."""
         assert self._contents is not None
         if self._file is not None:
             with self._file.open("ab", buffering=0) as file:
-                file.write(msgspec.json.encode(step) + b"\n")
-        self._contents = step.on(self._contents)
-        self._steps += 1
-        if self._steps >= MANY:
+                file.write(msgspec.json.encode(change) + b"\n")
+        self._contents = change.on(self._contents)
+        self._changes += 1
+        if self._changes >= MAX_CHANGES:
             self.write(self._contents)
 
 
 def _read(file: Path) -> NodeContents:
     """Raises DriverError where the file is not ours."""
-    whole, *steps = file.read_bytes().split(b"\n")[:-1] or [b""]
+    whole, *changes = file.read_bytes().split(b"\n")[:-1] or [b""]
     try:
         contents = msgspec.json.decode(whole, type=NodeContents)
-        for line in steps:
+        for line in changes:
             contents = msgspec.json.decode(line, type=InstanceChange).on(contents)
     except (msgspec.DecodeError, KeyError) as error:
         raise DriverError(f"{file} is no state of emulated GPUs ({error}); remove it") from None

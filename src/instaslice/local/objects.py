@@ -13,7 +13,7 @@ from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import NODES, Bare, Condition, Node
+from instaslice.kube.core import NAMESPACES, NODES, Bare, Condition, Node
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key, Object, ObjectMeta, Part
 from instaslice.kube.resource import Resource
@@ -58,7 +58,7 @@ ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=Fal
 BINDINGS = Resource(Bare, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
 OWN_ROLES = Resource(Bare, "Role", "roles", group=RBAC)
 OWN_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
-GRANTS = {each.kind: each for each in (ROLES, BINDINGS, OWN_ROLES, OWN_BINDINGS)}
+GRANTS: dict[str, Resource[Any]] = {each.kind: each for each in (NAMESPACES, ROLES, BINDINGS, OWN_ROLES, OWN_BINDINGS)}
 
 KWOK = Role(
     cluster=(

@@ -77,7 +77,7 @@ async def test_a_gpu_that_hangs_at_every_start_disturbs_nobody_and_joins_when_it
         thing = await node.until(lambda status: says(status, "False"), "GpusReady False")
         told = says(thing.status, "False")
         assert told.reason == "GpuHung"
-        assert "GPU 1 (GPU-two): a look at it has not come back after 1 s" in told.message
+        assert "GPU 1 (GPU-two): the probe has not returned after 1 s" in told.message
         assert [gpu.uuid for gpu in thing.status.gpus] == ["GPU-one"]
         one = wanted(thing, "a-0", "1g.18gb")
         await node.write(one)

@@ -52,7 +52,7 @@ class Life(RuleBasedStateMachine):
         state = STATES.state(self.taken(self.bench.gpus[gpu]))
         if state < 0:
             return
-        legal = STATES.residual(state)
+        legal = [k for k, to in enumerate(STATES.after[state]) if to >= 0]
         if not legal:
             return
         # Few places, so that the same one is often given away again.

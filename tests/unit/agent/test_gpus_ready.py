@@ -7,7 +7,7 @@ from instaslice.api.bounds import MOST_WORDS
 from instaslice.api.instaslice import Health
 from instaslice.drivers import Unhealthy, UnhealthyReason
 
-RESET = Unhealthy("MIG mode comes on with the next reset: nvidia-smi --gpu-reset", UnhealthyReason.RESET)
+RESET = Unhealthy("MIG mode will be enabled by the next reset: nvidia-smi --gpu-reset", UnhealthyReason.RESET)
 HUNG = Unhealthy("it has not said how it is; reset it", UnhealthyReason.HUNG)
 XID = Unhealthy("Xid 79")
 
@@ -98,7 +98,7 @@ async def test_a_gpu_that_hangs_in_a_call_is_in_the_condition_too(monkeypatch):
     bench.work()
     assert condition(bench).reason == "GpuHung"
     gpu = bench.gpus[0]
-    assert condition(bench).message.startswith(f"GPU 0 ({gpu}): list slices has not come back after 0.2 s; look")
+    assert condition(bench).message.startswith(f"GPU 0 ({gpu}): list slices has not returned after 0.2 s; look")
     assert f"nvidia-smi --gpu-reset -i {gpu}" in condition(bench).message
     bench.driver.faults.heal(bench.gpus[0])
 

@@ -92,7 +92,7 @@ async def test_a_gpu_that_hangs_at_the_start_is_named_and_the_others_are_found(c
     (silent,) = driver.unresponsive()
     assert (silent.index, silent.uuid, silent.unhealthy.reason) == (1, uuid, UnhealthyReason.HUNG)
     assert silent.unhealthy.message.startswith(
-        "GPU 1: a look at it has not come back after 1 s; look for Xid in dmesg, drain"
+        "GPU 1: the probe has not returned after 1 s; look for Xid in dmesg, drain"
     )
     assert driver.create("GPU-three", "1g.18gb", 0).whole
 
@@ -169,7 +169,7 @@ async def test_people_are_told_which_gpu_hangs_and_which_are_left_alone(cards, h
     cards[2].mig = cards[2].pending = False
     said = []
     Hardware(await found(FakeNvml(*cards), hangs=hung)).connect(None, lambda *words: said.append(words), lambda: None)
-    assert [(why, "MIG mode is off" in note or "GPU 1: a look at it" in note) for why, _, note in said] == [
+    assert [(why, "MIG mode is off" in note or "GPU 1: the probe" in note) for why, _, note in said] == [
         ("GpuLeftAlone", True),
         ("GpuHung", True),
     ]

@@ -172,7 +172,8 @@ def test_a_hard_spread_counts_what_was_only_promised_and_is_kept_by_us_alone(two
     two.settle()
     assert sorted(filter(None, map(two.on, last))) == ["a"]
     assert (
-        f"topology spread over {ZONE}: zone-a has 3 such pods, the least is 2, max skew 1" in why(two, last[1]).message
+        f"topology spread over {ZONE}: zone-a has 3 such pods, the minimum is 2, max skew 1"
+        in why(two, last[1]).message
     )
 
 
@@ -324,7 +325,7 @@ def test_whatever_comes_and_goes_no_two_of_a_kind_share_a_node(seed):
         world.delete_pod(uid)
     world.settle()
     filters = world.dispatcher.state.filters
-    assert not filters._objections
+    assert not filters._anti_affinity
     assert not filters._pods._pods
     assert not filters._pods._of
 

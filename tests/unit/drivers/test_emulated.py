@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, Unhealthy, Unsupported
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.latencies import H200
-from instaslice.drivers.state_file import MANY
+from instaslice.drivers.state_file import MAX_CHANGES
 from instaslice.geometry import models
 
 A100 = models.named("A100-40GB")
@@ -270,10 +270,10 @@ def test_a_step_that_was_cut_off_in_writing_never_was(tmp_path):
 def test_the_file_does_not_grow_for_ever(tmp_path):
     file = tmp_path / "state"
     driver, sizes = node(file=file), []
-    for _ in range(MANY):
+    for _ in range(MAX_CHANGES):
         driver.destroy(*filled(driver, ("1g.5gb", 0)))
         sizes.append(file.stat().st_size)
-    assert max(sizes) < MANY * 200
+    assert max(sizes) < MAX_CHANGES * 200
     assert node(file=file).slices(first(driver)) == ()
 
 

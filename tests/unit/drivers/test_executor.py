@@ -42,7 +42,7 @@ async def test_a_lane_keeps_its_thread_for_the_next_call():
 
 
 async def test_only_so_many_lanes_keep_their_thread(monkeypatch):
-    monkeypatch.setattr(executor_module, "KEPT_LANES", 3)
+    monkeypatch.setattr(executor_module, "KEPT_THREADS", 3)
     executor = GpuExecutor()
     threads = [await executor.call(f"{number}", "who", threading.current_thread) for number in range(20)]
     async with asyncio.timeout(30):
@@ -82,7 +82,7 @@ async def test_a_hung_gpu_is_told_and_holds_up_itself_alone_and_what_never_began
     assert await executor.call(well, "list", lambda: driver.slices(well)) == ()
     assert not (first.done() or second.done())
     await clock.expire(2)
-    with pytest.raises(Hung, match=r"create 1g at 0 has not come back after 1 s; look for Xid in dmesg"):
+    with pytest.raises(Hung, match=r"create 1g at 0 has not returned after 1 s; look for Xid in dmesg"):
         await first
     with pytest.raises(Hung, match="behind another call that hangs"):
         await second

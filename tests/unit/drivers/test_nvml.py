@@ -46,7 +46,7 @@ def test_the_geometry_is_what_the_driver_reports(names):
     (gpu,) = driver.discover()
     assert {p.name: (p.starts, p.size) for p in gpu.model.profiles} == H200_PLACEMENTS
     assert (gpu.uuid, gpu.index, gpu.model.name) == ("GPU-h200", 0, "NVIDIA H200")
-    assert gpu.model.placements == "discovered"
+    assert gpu.model.provenance == "discovered"
     assert gpu.model.profile("1g.18gb+me").limit == 1
 
 
@@ -150,7 +150,7 @@ def test_a_gpu_that_waited_for_its_reset_is_well_afterwards():
     driver, nvml = machine(off(a100()), enable_mig=True)
     (gpu,) = driver.discover()
     assert gpu.model.profile("1g.5gb").starts == (0, 1, 2, 3, 4, 5, 6), "the geometry is known before"
-    with pytest.raises(DriverError, match="MIG mode comes on with the next reset"):
+    with pytest.raises(DriverError, match="the next reset of this GPU enables MIG mode"):
         driver.create(gpu.uuid, "1g.5gb", 0)
     nvml.cards[0].mig = True
     assert driver.watch_health(gpu.uuid, None, 0) is None

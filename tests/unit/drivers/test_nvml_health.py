@@ -128,7 +128,7 @@ def test_a_lost_gpu_is_told_and_found_again_in_a_new_session(driver, nvml, time)
 
 def test_no_session_is_renewed_under_a_call(driver, nvml, time):
     all_unhealthy(driver)
-    driver._session._patience = 0.01
+    driver._session._drain_timeout = 0.01
 
     def before(name):
         if name == "nvmlGpuInstanceCreateComputeInstance":
@@ -166,11 +166,11 @@ def test_a_new_session_that_does_not_come_back_ends_whoever_needs_one(driver, nv
 
 def test_a_gpu_that_hangs_keeps_others_from_a_new_session_and_from_nothing_else(driver, nvml, time):
     assert all_unhealthy(driver) == {}
-    driver._session._patience = 0.01
+    driver._session._drain_timeout = 0.01
     nvml.cards[0].hangs["nvmlDeviceGetMigMode"] = threading.Event()
     hung = threading.Thread(target=lambda: driver.watch_health("GPU-one", None, 0))
     hung.start()
-    while not driver._session._under_way:
+    while not driver._session._in_progress:
         threading.Event().wait(0.01)
     nvml.cards[1].lost = True
     assert "GPU is lost" in driver.watch_health("GPU-two", None, 0).message
@@ -226,7 +226,7 @@ def test_a_gpu_that_tells_no_events_is_asked(driver, nvml, time, caplog):
 
     nvml.before = before
     assert driver.watch_health("GPU-one", None, 10) is None and time.now == 10
-    assert "its health is asked for every 5 s instead" in caplog.text
+    assert "its health is queried every 5 s instead" in caplog.text
     nvml.cards[0].rows_failed = True
     assert driver.watch_health("GPU-one", None, 10)
 

@@ -1,4 +1,4 @@
-"""What is in the machine. Each GPU's geometry is what its own driver reports, never what its name suggests."""
+"""The GPUs of the machine. The geometry of each is what its driver reports, never what its name suggests."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -9,22 +9,22 @@ from instaslice.drivers.nvml.library import Code, GpuInstanceProfile, Handle, Li
 from instaslice.geometry import Engines, ProfileName, UnknownProfile, discovered
 
 _GUESTS: Final = {
-    2: "it is a vGPU: only the host of this virtual machine can cut it; pass the whole GPU through instead",
-    3: "it serves vGPUs to virtual machines: the hypervisor decides how it is cut",
+    2: "it is a vGPU: only the host of this virtual machine can partition it; pass the whole GPU through instead",
+    3: "it serves vGPUs to virtual machines: the hypervisor decides how it is partitioned",
 }
-"""Virtualization modes in which a GPU is not ours to cut."""
+"""Virtualization modes in which we cannot partition a GPU."""
 
 
 NOT_GIVEN: Final = "it is not among the GPUs given to us"
 
 
 class LeftAlone(Exception):
-    """Not ours to cut; says why."""
+    """We do not partition this GPU; says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A GPU by what it tells first."""
+class ProbedGpu:
+    """What a GPU says of itself first."""
 
     index: int
     uuid: GpuUuid
@@ -32,15 +32,15 @@ class Seen:
     handle: Handle
 
 
-def seen(library: Library, index: int) -> Seen:
-    """Asks this GPU alone."""
+def probe(library: Library, index: int) -> ProbedGpu:
+    """Calls this GPU and no other."""
     handle = library.at_index(index)
-    return Seen(index, GpuUuid(library.uuid(handle)), library.product(handle), handle)
+    return ProbedGpu(index, GpuUuid(library.uuid(handle)), library.product(handle), handle)
 
 
-def gpu(library: Library, one: Seen, enable: bool) -> Gpu:
-    """With its geometry. Switches MIG mode on where it is off and `enable` allows; a GPU whose mode waits for a reset
-    is one too: `health` says that it is not well. Raises LeftAlone."""
+def gpu(library: Library, one: ProbedGpu, enable: bool) -> Gpu:
+    """With its geometry. Enables MIG mode where it is off and `enable` allows it; a GPU whose mode waits for a reset
+    counts too: `health` reports it as unhealthy. Raises LeftAlone."""
     try:
         virtualization = library.virtualization(one.handle)
     except NvmlError as error:
@@ -85,7 +85,7 @@ def _report(library: Library, gpu: Handle, profile: GpuInstanceProfile) -> disco
 
 
 def _readable(profile: GpuInstanceProfile) -> bool:
-    """Whether the name is of a form that pods can ask for: one that a newer driver made up is not offered."""
+    """Whether pods can request a profile of this name: other forms, of newer drivers, are not offered."""
     try:
         return not profile.name or bool(ProfileName.parse(profile.name.removeprefix("MIG ")))
     except UnknownProfile:

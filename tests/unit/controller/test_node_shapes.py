@@ -3,7 +3,7 @@
 import pytest
 from fitting import affinity, container, node, pod
 
-from instaslice.controller.shapes import MOST, Shapes
+from instaslice.controller.node_shapes import MOST, NodeShapes
 
 A100 = {"cpu": "64", "memory": "512Gi", "pods": "250", "gpu.das.com/mem": "80", "gpu.das.com/mig-3g.20gb": "4"}
 H100 = {"cpu": "96", "memory": "1Ti", "pods": "250", "gpu.das.com/mem": "160", "gpu.das.com/mig-3g.40gb": "4"}
@@ -13,7 +13,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 @pytest.fixture
 def shapes():
-    made = Shapes()
+    made = NodeShapes()
     labels = {"kubernetes.io/hostname": "gpu-0", "gpu": "a100"}
     made.learn(node("gpu-0", labels=labels, allocatable=A100, taints=[MANAGED]))
     made.learn(node("gpu-1", labels={"gpu": "h100"}, allocatable=H100, ready=False, taints=[MANAGED, NOT_READY]))
@@ -56,7 +56,7 @@ def test_the_smaller_of_two_kinds(shapes):
 
 
 def test_nodes_of_one_kind_are_remembered_once_and_kinds_are_bounded():
-    made = Shapes()
+    made = NodeShapes()
     made.learn(node("first", labels={"n": "first"}, allocatable=A100))
     for number in range(2 * MOST):
         labels = {"kubernetes.io/hostname": f"gpu-{number}"}

@@ -4,7 +4,7 @@ import asyncio
 
 from manifests import pod
 
-from instaslice.controller.doctor import Overseer
+from instaslice.doctor import ClusterMonitor
 from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
 
@@ -18,7 +18,7 @@ ASKED = {
 
 
 async def test_every_write_of_a_crowd_is_judged(client, namespace):
-    async with Overseer(client) as overseer:
+    async with ClusterMonitor(client) as monitor:
         async with asyncio.TaskGroup() as group:
             for number in range(COUNT):
                 group.create_task(client.create(PODS, pod(f"p-{number}", namespace=namespace, **ASKED)))
@@ -28,5 +28,5 @@ async def test_every_write_of_a_crowd_is_judged(client, namespace):
                 if all(each.status.phase == "Succeeded" for each in pods):
                     break
                 await asyncio.sleep(0.5)
-    assert overseer.judged >= 3 * COUNT
-    assert overseer.findings == []
+    assert monitor.checked >= 3 * COUNT
+    assert monitor.findings == []

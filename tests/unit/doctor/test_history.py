@@ -6,7 +6,7 @@ from small_worlds import allocation, instaslice, made, pod, uuid, world
 
 from instaslice.api.instaslice import AllocationState, SliceState
 from instaslice.api.names import GATE
-from instaslice.controller.doctor import Event, Invariant, Replay
+from instaslice.doctor import HistoryCheck, Invariant, ObjectWrite
 
 A, B = allocation("a", "2g.10gb", 0), allocation("b", "1g.5gb", 1)
 
@@ -33,12 +33,12 @@ GONE = object()
 
 
 def told(*things):
-    """What a replay finds in these writes; `(thing, GONE)` is a removal."""
-    replay = Replay(world([], [instaslice()]))
+    """What is found in these writes; `(thing, GONE)` is a deletion."""
+    check = HistoryCheck(world([], [instaslice()]))
     for version, thing in enumerate(things, start=1):
         gone = isinstance(thing, tuple)
-        replay.take(Event(version, thing[0] if gone else thing, gone))
-    return [each.invariant for each in replay.findings]
+        check.apply(ObjectWrite(version, thing[0] if gone else thing, gone))
+    return [each.invariant for each in check.findings]
 
 
 LIFE = [waits(A), instaslice(A, slices=[]), instaslice(A), passes(A)]
@@ -114,29 +114,29 @@ def test_what_happened_on_the_way(history, found):
     assert told(*history) == found
 
 
-def replayed(*things, base=None, before=None):
-    replay = Replay(base or world([], [instaslice()]), before)
+def checked(*things, base=None, before=None):
+    check = HistoryCheck(base or world([], [instaslice()]), before)
     for version, thing in enumerate(things, start=1):
-        replay.take(Event(version, thing))
-    return replay
+        check.apply(ObjectWrite(version, thing))
+    return check
 
 
 def test_what_a_pod_held_before_a_gap_it_must_still_hold():
-    holds = replayed(*LIFE).certain_holds()
+    holds = checked(*LIFE).confirmed_in_use()
     lost = world([passes(A)], [instaslice()])
-    assert [each.invariant for each in replayed(base=lost, before=holds).findings] == [Invariant.SLICE_EXISTS]
-    assert replayed(base=lost).findings == []
+    assert [each.invariant for each in checked(base=lost, before=holds).findings] == [Invariant.SLICE_EXISTS]
+    assert checked(base=lost).findings == []
 
 
 def test_who_has_ended_meanwhile_holds_nothing_any_more():
-    holds = replayed(*LIFE).certain_holds()
-    assert replayed(base=world([ends(A)], [instaslice()]), before=holds).findings == []
+    holds = checked(*LIFE).confirmed_in_use()
+    assert checked(base=world([ends(A)], [instaslice()]), before=holds).findings == []
 
 
 def test_only_what_a_pod_was_given_by_its_annotation_is_certain():
-    assert replayed(*LIFE).certain_holds().keys() == {"uid-a"}
-    unsure = replayed(waits(A), instaslice(A, slices=[]), instaslice(A), passes(A, given=["MIG-other"]))
-    assert unsure.certain_holds() == {}
+    assert checked(*LIFE).confirmed_in_use().keys() == {"uid-a"}
+    unsure = checked(waits(A), instaslice(A, slices=[]), instaslice(A), passes(A, given=["MIG-other"]))
+    assert unsure.confirmed_in_use() == {}
 
 
 def test_a_loss_is_said_once():

@@ -6,7 +6,7 @@ from fleets import A100
 from instaslice.geometry import States
 from instaslice.placement import Share
 from instaslice.placement.ranked import Ranking
-from instaslice.placement.values import (
+from instaslice.placement.value_tables import (
     by_size,
     fragmentation,
     fullness,

@@ -1,6 +1,6 @@
-"""Policies that walk GPUs in a fixed order: what others do today, kept to compare with.
+"""Policies that walk GPUs in a fixed order: what others do today, for comparison.
 
-They cost time in proportion to the nodes they pass over, as the originals do.
+Like the originals, they take time in proportion to the nodes that they skip.
 """
 
 from abc import abstractmethod
@@ -9,8 +9,8 @@ from random import Random
 
 from instaslice.geometry import States
 from instaslice.placement.demands import Admits, Prefers
-from instaslice.placement.fleet import Fleet, Node
-from instaslice.placement.policy import Policy, Spot
+from instaslice.placement.fleet import Fleet, FleetNode
+from instaslice.placement.policy import Candidate, Policy
 from instaslice.placement.pools import Pool, bits
 
 
@@ -22,14 +22,14 @@ class LowestStart(Policy):
         choices = () if p is None else states.choices[p][state]
         return choices[0] if choices else None
 
-    def on(self, fleet: Fleet, gpus: Iterable[int], profile: str) -> Iterator[Spot]:
-        """The spots on these GPUs, in their order."""
+    def on(self, fleet: Fleet, gpus: Iterable[int], profile: str) -> Iterator[Candidate]:
+        """The candidates on these GPUs, in their order."""
         for gpu in gpus:
             state, pool = fleet.state_of[gpu], fleet.pool_of[gpu]
             if state >= 0 and isinstance(pool, Pool):
                 k = self.placement(pool.states, state, profile)
                 if k is not None:
-                    yield Spot(gpu, k)
+                    yield Candidate(gpu, k)
 
 
 class FirstFit(LowestStart):
@@ -39,10 +39,10 @@ class FirstFit(LowestStart):
 
     def first(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Spot | None:
+    ) -> Candidate | None:
         if admits is not None:
-            return next(self.spots(fleet, profile, admits), None)
-        found: Spot | None = None
+            return next(self.candidates(fleet, profile, admits), None)
+        found: Candidate | None = None
         for pool in fleet.pools:
             p = pool.kinds.profile(profile)
             if p is None:
@@ -52,27 +52,27 @@ class FirstFit(LowestStart):
                 if choices[kind]:
                     gpu = pool.lowest(kind)
                     if found is None or gpu < found.gpu:
-                        found = Spot(gpu, choices[kind][0])
+                        found = Candidate(gpu, choices[kind][0])
         return found
 
-    def spots(
+    def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Iterator[Spot]:
-        for spot in self.on(fleet, range(len(fleet.state_of)), profile):
-            if admits is None or admits(fleet.node_of[spot.gpu].name):
-                yield spot
+    ) -> Iterator[Candidate]:
+        for candidate in self.on(fleet, range(len(fleet.state_of)), profile):
+            if admits is None or admits(fleet.node_of[candidate.gpu].name):
+                yield candidate
 
 
 class NodeFirst(LowestStart):
     """Choose a node, then the first GPU and the lowest legal start on it."""
 
     @abstractmethod
-    def nodes(self, fleet: Fleet) -> Iterable[Node]:
-        """All nodes, the one to try first in front."""
+    def nodes(self, fleet: Fleet) -> Iterable[FleetNode]:
+        """All nodes, in the order in which to try them."""
 
-    def spots(
+    def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Iterator[Spot]:
+    ) -> Iterator[Candidate]:
         for node in self.nodes(fleet):
             if admits is None or admits(node.name):
                 yield from self.on(fleet, node.gpus, profile)
@@ -83,14 +83,14 @@ class MostFreeNode(NodeFirst):
 
     name = "das"
 
-    def nodes(self, fleet: Fleet) -> Iterable[Node]:
+    def nodes(self, fleet: Fleet) -> Iterable[FleetNode]:
         return sorted(fleet.nodes.values(), key=lambda node: -node.free)
 
 
 class DraFirstFit(NodeFirst):
     """NVIDIA's DRA driver under kube-scheduler: devices in name order, so the first GPU and the lowest start.
 
-    The node is whatever the scheduler's other scores say, which know nothing of slices: any, by `random`.
+    The scheduler's other scores choose the node and know nothing of slices: a random one.
     """
 
     name = "dra"
@@ -98,8 +98,8 @@ class DraFirstFit(NodeFirst):
     def __init__(self, random: Random) -> None:
         self._random = random
 
-    def nodes(self, fleet: Fleet) -> Iterator[Node]:
-        # A node at a time: most decisions are made by the first one or two.
+    def nodes(self, fleet: Fleet) -> Iterator[FleetNode]:
+        # Lazily: mostly the first or second node decides.
         left = list(fleet.nodes.values())
         while left:
             at = self._random.randrange(len(left))

@@ -42,10 +42,10 @@ def fragmentation(kinds: Kinds, mix: Sequence[float]) -> Table:
 
 
 def future(kinds: Kinds, mix: Sequence[float], patience: float) -> Table:
-    """Slices that will still be placed on this GPU when demand comes by `mix` and each goes to its best start.
+    """Slices that will still be placed on this GPU when demand arrives by `mix` and each goes to its best start.
 
     A dynamic program from full to empty. `patience` is the chance that the GPU survives a demand that does not fit:
-    0 stops at the first (FGD's Bellman form), towards 1 it waits for one that fits.
+    0 stops at the first (FGD's Bellman form), close to 1 it waits for one that fits.
     """
     table = [0.0] * len(kinds)
     for s in kinds.fullest_first:

@@ -1,22 +1,25 @@
 """Whatever an object says, the doctor and `explain` have an answer, and one bad object costs no other."""
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 import mutated_objects
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from mutated_objects import clusters, histories
 from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid, world
 
 from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
-from instaslice.controller.doctor import Event, Invariant, Replay, World, examine, look
-from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.explain import Stage, explain
+from instaslice.controller.requests import effective
 from instaslice.controller.wants import wanted
+from instaslice.doctor import HistoryCheck, Invariant, ObjectWrite, ObservedCluster, examine
+from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
 from instaslice.errors import InstasliceError
+from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import Pod
 from instaslice.placement import policies
@@ -28,7 +31,7 @@ ADAPTIVE = policies.named("adaptive")
 
 
 def moment(cluster):
-    return World(*cluster, now=NOW, version="7")
+    return ObservedCluster(*cluster, now=NOW, version="7")
 
 
 def test_the_cluster_that_odd_ones_are_made_from_is_in_order():
@@ -40,10 +43,10 @@ def test_the_cluster_that_odd_ones_are_made_from_is_in_order():
 def test_the_doctor_judges_any_world_and_any_history(history):
     cluster, changes = history
     examine(moment(cluster))
-    replay = Replay(moment(cluster))
+    check = HistoryCheck(moment(cluster))
     for version, change in enumerate(changes, start=8):
-        replay.take(Event(version, change.new or change.old, change.new is None))
-    replay.certain_holds()
+        check.apply(ObjectWrite(version, change.new or change.old, change.new is None))
+    check.confirmed_in_use()
 
 
 @FEWER
@@ -57,7 +60,7 @@ def test_every_pod_of_any_world_is_explained(cluster):
 @given(mutated_objects.pods(most=6))
 def test_the_doctor_counts_as_the_controller_does(odd):
     try:
-        counted = asked(odd)
+        counted = requested_slices(odd)
     except InstasliceError:
         # Zero, or three and a half, in whatever words: of such a pod the controller wants nothing either.
         with pytest.raises(InstasliceError):
@@ -69,7 +72,18 @@ def test_the_doctor_counts_as_the_controller_does(odd):
         # The controller takes no `1k`; the kubelet would.
         return
     assert counted == Counter(each.profile for each in expected)
-    assert asks(odd) or not expected
+    assert requests_slices(odd) or not expected
+
+
+@settings(MANY, max_examples=500)
+@given(mutated_objects.pods(most=6))
+def test_the_doctor_counts_cpu_and_memory_as_the_controller_does(odd):
+    assume(not re.search(rb':"?-1', msgspec.json.encode(odd)))  # no API server lets a negative request through
+    try:
+        expected = effective(odd)
+    except InstasliceError:
+        return
+    assert requested_amounts(odd) == {name: expected.get(name, 0) for name in ("cpu", "memory")}
 
 
 ONE, TWO = {"gpu.das.com/mig-1g.5gb": "1"}, {"gpu.das.com/mig-1g.5gb": "2"}
@@ -98,7 +112,7 @@ def of(containers, init=()):
     ],
 )
 def test_how_many_slices_a_pod_has_at_one_time(containers, init, expected):
-    assert asked(of(containers, init)) == expected
+    assert requested_slices(of(containers, init)) == expected
     assert Counter(each.profile for each in wanted(of(containers, init))) == expected
 
 
@@ -193,7 +207,7 @@ def test_what_cannot_be_read_is_found_and_costs_nothing_else(odd, about, why):
     found = examine(beside(BROKEN, odd))
     unreadable = [each for each in found if each.invariant is Invariant.READABLE]
     assert {each.object for each in unreadable} == {about}
-    assert why in unreadable[0].words
+    assert why in unreadable[0].message
     assert [each for each in found if each not in unreadable] == before
 
 
@@ -264,7 +278,7 @@ def test_a_spec_that_calls_a_slice_deleted_is_not_believed():
 def test_one_gpu_on_two_nodes_is_found():
     twice = world([], [instaslice(), instaslice(name="gpu-1", gpus=["GPU-1", "GPU-9"])], [node(), node("gpu-1")])
     (found,) = examine(twice)
-    assert (found.invariant, found.object, found.passing) == (Invariant.HARDWARE_THERE, "instaslice gpu-1", True)
+    assert (found.invariant, found.object, found.transient) == (Invariant.HARDWARE_THERE, "instaslice gpu-1", True)
 
 
 def test_capacity_is_compared_as_a_quantity():
@@ -276,16 +290,16 @@ def test_capacity_is_compared_as_a_quantity():
     told = {**others, "gpu.das.com/mig-7g.40gb": "2"}
     assert examine(world([], [thing], [node(**told, **{"gpu.das.com/mem": "2k"})])) == []
     (found,) = examine(world([], [thing], [node(**told, **{"gpu.das.com/mem": "1k"})]))
-    assert "gpu.das.com/mem 1000 instead of 2000" in found.words
+    assert "gpu.das.com/mem 1000 instead of 2000" in found.message
 
 
 class Lists:
-    """A client that answers lists with these items."""
+    """A transport that answers lists with these items."""
 
     def __init__(self, **items):
         self.items = items
 
-    async def raw(self, method, path, *, params):
+    async def request(self, method, path, **_):
         kind = path.rpartition("/")[2]
         return msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "items": self.items[kind]})
 
@@ -293,11 +307,11 @@ class Lists:
 async def test_an_object_that_does_not_decode_is_named_and_costs_no_other():
     readable = {"metadata": {"namespace": "team-a", "name": "good", "uid": "u"}}
     odd = {"metadata": {"namespace": "team-a", "name": "bad", "uid": "v"}, "spec": {"containers": 7}}
-    here = await look(Lists(pods=[odd, readable], nodes=[], instaslices=[]), SystemClock())
+    here = await ObservedCluster.read(Client(Lists(pods=[odd, readable], nodes=[], instaslices=[])), SystemClock())
     assert [each.metadata.name for each in here.pods] == ["good"]
     (found,) = examine(here)
     assert (found.invariant, found.object) == (Invariant.READABLE, "pod team-a/bad")
-    assert "containers" in found.words
+    assert "containers" in found.message
     told = explain(here, pod("w", "1g.5gb", gates=[GATE]), ADAPTIVE)
     assert any(each.startswith("pod team-a/bad: ") for each in told.left_out)
     assert here.now - datetime.now(UTC) < timedelta(minutes=1)

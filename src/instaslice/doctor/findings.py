@@ -1,4 +1,4 @@
-"""What can be wrong with a cluster, each with a name, the object that it is about and words with a remedy."""
+"""What can be wrong with a cluster, each with a name, the object concerned and a message with a remedy."""
 
 from enum import StrEnum
 
@@ -9,15 +9,15 @@ class Invariant(StrEnum):
     """What must hold. The value is what `instaslice doctor` prints."""
 
     READABLE = "readable"
-    """Every object can be made sense of; what cannot is left out by the other rules."""
+    """Every object can be understood; one that cannot is left out by the other rules."""
     NO_OVERLAP = "no-overlap"
     """No two allocations, nor an allocation and a foreign slice, take the same memory slices of a GPU."""
     LEGAL_LAYOUT = "legal-layout"
-    """What is promised on a GPU can exist there together."""
+    """The allocations of a GPU can exist there together."""
     POD_EXISTS = "pod-exists"
     """An allocation that is not being deleted is for a pod that exists, with that uid, and has not ended."""
     SLICE_EXISTS = "slice-exists"
-    """An allocation that a pod may run on has its slice, at its place."""
+    """An allocation that a pod may run on has its slice, at its placement."""
     SLICE_OWNED = "slice-owned"
     """A slice belongs to an allocation, or is reported as foreign."""
     UUID_MATCHES = "uuid-matches"
@@ -25,7 +25,7 @@ class Invariant(StrEnum):
     UUID_ONCE = "uuid-once"
     """No MIG UUID is given to two live pods, nor reported for two slices."""
     POD_HAS_SLICES = "pod-has-slices"
-    """A pod that is past its gate holds as many slices of each profile as it asked for."""
+    """A pod that is past its gate holds as many slices of each profile as it requests."""
     POD_REMEMBERED = "pod-remembered"
     """A gated pod says what it waits for, or is young."""
     RIGHT_NODE = "right-node"
@@ -33,22 +33,22 @@ class Invariant(StrEnum):
     MOVES_ON = "moves-on"
     """Nothing stays in creating or deleting without a reason."""
     NODE_SUFFICES = "node-suffices"
-    """CPU and memory promised and used are no more than the node has."""
+    """CPU and memory reserved and used are no more than the node has."""
     CAPACITY_TRUE = "capacity-true"
     """A node advertises what its GPUs could hold."""
     HARDWARE_THERE = "hardware-there"
     """Allocations are on nodes and GPUs that exist, and each GPU is on one node."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One thing that is not as it must be."""
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One violated invariant. The JSON keys are those that `instaslice doctor -o json` has always printed."""
 
     invariant: Invariant
     object: str
     """Kind and name: `pod team-a/train`, `instaslice gpu-0`, `node gpu-0`."""
-    words: str
-    passing: bool = False
-    """Whether somebody is expected to mend it within moments: an agent that has not heard yet, say."""
+    message: str = msgspec.field(name="words")
+    transient: bool = msgspec.field(name="passing", default=False)
+    """Whether it is expected to disappear within moments, for example when an agent sees its object."""
 
     def __str__(self) -> str:
-        return f"{self.invariant}  {self.object}: {self.words}"
+        return f"{self.invariant}  {self.object}: {self.message}"

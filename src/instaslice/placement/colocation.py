@@ -1,7 +1,7 @@
 """Several slices for one pod: all on one node, over as many of its GPUs as it takes, or none.
 
-First as the policy would place them one after another, largest first. Where that gets stuck, every other way is
-tried, so that a refusal is right.
+First in the way the policy would place them one after another, largest first. If that gets stuck, every other way is
+tried, so that a refusal is exact.
 """
 
 from collections import Counter
@@ -9,21 +9,21 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from instaslice.geometry import Kinds, Model
+from instaslice.geometry import Model
 from instaslice.placement.demands import Demand, GpuId, Grant, NodeName, Share, Want
-from instaslice.placement.fleet import Fleet, Node
-from instaslice.placement.grants import share_grant, spot_grant
-from instaslice.placement.packing import Kind, kinds_on, pack
+from instaslice.placement.fleet import Fleet, FleetNode
+from instaslice.placement.grants import grant_at, share_grant
+from instaslice.placement.packing import GpuKind, gpu_kinds, pack
 from instaslice.placement.policy import Policy
 
 KINDS_OF_NODE: Final = 4096
-"""Of which is remembered whether a set of profiles finds room there."""
+"""How many a NodeFit remembers."""
 
 
 def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ...] | None:
     """Grants for all wants, in their order, on the first node, in the policy's order, that can hold them all.
 
-    Nodes whose GPUs are alike are tried once: a fleet has far fewer kinds of node than nodes.
+    Nodes with equal GPUs are tried once: a fleet has far fewer kinds of node than nodes.
     """
     needed = slices_needed(fleet, demand.wants)
     hopeless: set[Hashable] = set()
@@ -32,10 +32,10 @@ def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ..
     for node in _nodes(fleet, policy, wants[0], demand):
         if node.free < needed:
             continue
-        kinds = tuple(sorted((kind for _, kind in kinds_on(fleet, node)), key=repr))
+        kinds = tuple(sorted((kind for _, kind in gpu_kinds(fleet, node)), key=repr))
         if kinds in hopeless:
             continue
-        grants = _greedy(fleet.alone(node), policy, wants) or pack(fleet, node, wants)
+        grants = _greedy(fleet.copy_of(node), policy, wants) or pack(fleet, node, wants)
         if grants is not None:
             return tuple(grants[order.index(i)] for i in range(len(order)))
         hopeless.add(kinds)
@@ -53,13 +53,13 @@ def _could_hold(gpus: frozenset[tuple[Model, int]], wants: tuple[Want, ...]) -> 
     for model, count in gpus:
         for _ in range(count):
             empty.add_gpu(GpuId(str(len(empty))), node, model)
-    return RoomFor(empty, wants).on(node)
+    return NodeFit(empty, wants).on(node)
 
 
-class RoomFor:
-    """Whether the GPUs of a node have room for a set of profiles, asked for node after node.
+class NodeFit:
+    """Whether a set of profiles fits on the GPUs of a node, for one node after another.
 
-    Nodes whose GPUs are alike are packed once, and only where each profile alone would find room.
+    Nodes with equal GPUs are packed once, and only if each profile alone would fit.
     """
 
     def __init__(self, fleet: Fleet, wants: Sequence[Want]) -> None:
@@ -69,11 +69,11 @@ class RoomFor:
         self._packed: dict[Hashable, bool] = {}
 
     def on(self, name: NodeName) -> bool:
-        """Now, whatever else the node would say."""
+        """Whether it fits now. Looks at GPUs only, not at whether the node admits the pod."""
         node = self._fleet.nodes.get(name)
         if node is None or node.free < slices_needed(self._fleet, self._wants):
             return False
-        kinds = [kind for _, kind in kinds_on(self._fleet, node)]
+        kinds = [kind for _, kind in gpu_kinds(self._fleet, node)]
         for want, count in self._counts.items():
             if isinstance(want, str) and sum(_most(kind, want) for kind in kinds) < count:
                 return False
@@ -87,24 +87,15 @@ class RoomFor:
         return self._packed[alike]
 
 
-def _most(kind: Kind, profile: str) -> int:
-    """How many slices of a profile one GPU of this kind could still take, if nothing else came."""
+def _most(kind: GpuKind, profile: str) -> int:
+    """How many slices of a profile one GPU of this kind can still take."""
     of, state = kind
     index = None if isinstance(of, int) else of.profile(profile)
-    return 0 if index is None or isinstance(of, int) else _most_more(of, index)[state]
-
-
-@lru_cache(maxsize=1024)
-def _most_more(kinds: Kinds, profile: int) -> list[int]:
-    most = [0] * len(kinds)
-    for kind in kinds.fullest_first:
-        row = kinds.after[kind]
-        most[kind] = max((1 + most[row[k]] for k in kinds.choices[profile][kind]), default=0)
-    return most
+    return 0 if index is None or isinstance(of, int) else of.most(index)[state]
 
 
 def slices_needed(fleet: Fleet, wants: Sequence[Want]) -> int:
-    """The least memory slices that these take, on whichever models have their profiles."""
+    """The fewest memory slices that these take, on any of the models that have their profiles."""
     return sum(
         min((pool.model.profile(want).size for pool in fleet.pools if pool.model.has(want)), default=0)
         for want in wants
@@ -113,19 +104,19 @@ def slices_needed(fleet: Fleet, wants: Sequence[Want]) -> int:
 
 
 def _weight(fleet: Fleet, want: Want) -> tuple[bool, float]:
-    """Slices come before shares, large before small; the part of the GPU counts, for there are several models."""
+    """Slices come before shares, large before small; sizes are parts of a GPU, since there are several models."""
     if isinstance(want, Share):
         return False, max((want.of(pool.memory_mib) / pool.memory_mib for pool in fleet.shared), default=0.0)
     parts = (pool.model.profile(want).size / max(pool.kinds.slices, 1) for pool in fleet.pools if pool.model.has(want))
     return True, max(parts, default=0.0)
 
 
-def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Iterator[Node]:
+def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Iterator[FleetNode]:
     seen: set[str] = set()
     if isinstance(hardest, Share):
         gpus = (gpu for pool in fleet.shared for gpu in pool.fitting(hardest.of(pool.memory_mib)))
     else:
-        gpus = (spot.gpu for spot in policy.spots(fleet, hardest, demand.admits, demand.prefers))
+        gpus = (candidate.gpu for candidate in policy.candidates(fleet, hardest, demand.admits, demand.prefers))
     for gpu in gpus:
         node = fleet.node_of[gpu]
         if node.name not in seen:
@@ -134,16 +125,16 @@ def _nodes(fleet: Fleet, policy: Policy, hardest: Want, demand: Demand) -> Itera
                 yield node
 
 
-def _greedy(alone: Fleet, policy: Policy, wants: Sequence[Want]) -> list[Grant] | None:
+def _greedy(node: Fleet, policy: Policy, wants: Sequence[Want]) -> list[Grant] | None:
     grants = []
     for want in wants:
         if isinstance(want, Share):
-            grant = share_grant(alone, want, None)
+            grant = share_grant(node, want, None)
         else:
-            spot = policy.first(alone, want)
-            grant = None if spot is None else spot_grant(alone, spot)
+            candidate = policy.first(node, want)
+            grant = None if candidate is None else grant_at(node, *candidate)
         if grant is None:
             return None
-        alone.take(grant)
+        node.take(grant)
         grants.append(grant)
     return grants

@@ -9,7 +9,7 @@ from small_worlds import A100, CAPACITY, NOW, allocation, instaslice, made, node
 
 from instaslice.api.instaslice import AllocationState, Health, PreparedSlice, SliceState
 from instaslice.api.names import GATE
-from instaslice.controller.doctor import Doctor, Invariant, examination, examine, settled
+from instaslice.doctor import Doctor, Invariant, ObservedCluster, examine, wait_until_settled
 from instaslice.geometry import States
 from instaslice.kube.core import NodeSelectorTerm
 
@@ -262,7 +262,7 @@ BROKEN = [
 @pytest.mark.parametrize("broken, invariant, passing", BROKEN)
 def test_what_is_wrong_is_found_and_nothing_else(broken, invariant, passing):
     found = examine(broken)
-    assert {(each.invariant, each.passing) for each in found} == ({(invariant, passing)} if invariant else set())
+    assert {(each.invariant, each.transient) for each in found} == ({(invariant, passing)} if invariant else set())
 
 
 @pytest.mark.parametrize("state", [AllocationState.CREATING, AllocationState.DELETING])
@@ -430,8 +430,8 @@ async def test_one_look_calls_nothing_stuck(monkeypatch):
     async def look(*_):
         return here
 
-    monkeypatch.setattr(examination, "look", look)
-    assert await settled(None, 0) == []
+    monkeypatch.setattr(ObservedCluster, "read", look)
+    assert await wait_until_settled(None, 0) == []
 
 
 class Looks:
@@ -469,8 +469,8 @@ WRONG = world([A])
 )
 async def test_what_counts_when_the_time_is_over(monkeypatch, seen, found):
     looks = Looks(*seen)
-    monkeypatch.setattr(examination, "look", looks.look)
-    told = await settled(None, 5.25, clock=looks.clock, between=0.5)
+    monkeypatch.setattr(ObservedCluster, "read", looks.look)
+    told = await wait_until_settled(None, 5.25, clock=looks.clock, interval=0.5)
     assert [each.invariant for each in told] == found
 
 

@@ -19,7 +19,7 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.controller.doctor import World
+from instaslice.doctor import ObservedCluster
 from instaslice.geometry import ProfileName, models
 from instaslice.kube.meta import ObjectMeta
 
@@ -122,7 +122,7 @@ def instaslice(*promised, name="gpu-0", slices=None, gpus=("GPU-0", "GPU-1"), ge
 
 
 def world(pods=(), instaslices=None, nodes=None, now=NOW):
-    return World(
+    return ObservedCluster(
         pods=list(pods),
         nodes=[node()] if nodes is None else list(nodes),
         instaslices=[instaslice()] if instaslices is None else list(instaslices),

@@ -1,11 +1,11 @@
-"""The ranked policies by what their table says: best fit, spread, FGD, the dynamic program."""
+"""The ranked policies that differ only in their table: best fit, spread, FGD, the dynamic program."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
 
 from instaslice.geometry import Kinds
 from instaslice.placement.ranked import RankedPolicy, Ranking, by_worth
-from instaslice.placement.values import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
+from instaslice.placement.value_tables import Table, fragmentation, fullness, future, mix_of, nvidia_order, plus
 
 
 class Spread(RankedPolicy):
@@ -27,7 +27,7 @@ class BestFit(RankedPolicy):
         return Ranking(kinds, profile, lambda s, _: -kinds.free[s], order)
 
 
-class Valued(RankedPolicy):
+class ValueTablePolicy(RankedPolicy):
     """Where the worth of the GPU's state falls least, or rises most. `asked` weighs profiles by name."""
 
     def __init__(self, asked: Mapping[str, float] | None = None) -> None:
@@ -37,19 +37,19 @@ class Valued(RankedPolicy):
 
     @abstractmethod
     def table(self, kinds: Kinds) -> Table:
-        """What each kind is worth; asked for once for each geometry until `forget`."""
+        """What each kind is worth; called once for each geometry until `invalidate`."""
 
     def rank(self, kinds: Kinds, profile: int) -> Ranking:
         if kinds not in self._tables:
             self._tables[kinds] = self.table(kinds)
         return by_worth(kinds, profile, self._tables[kinds])
 
-    def forget(self) -> None:
-        super().forget()
+    def invalidate(self) -> None:
+        super().invalidate()
         self._tables.clear()
 
 
-class Fgd(Valued):
+class Fgd(ValueTablePolicy):
     """Fragmentation gradient descent (ATC 2023) adapted to MIG."""
 
     name = "fgd"
@@ -58,7 +58,7 @@ class Fgd(Valued):
         return fragmentation(kinds, mix_of(kinds, self._asked))
 
 
-class Foresight(Valued):
+class Foresight(ValueTablePolicy):
     """The dynamic program over what comes next, with a little weight on filling GPUs up."""
 
     name = "dp"
