@@ -198,7 +198,7 @@ class Dispatcher:
 
     def _agent_responded(self, record: NodeRecord) -> None:
         """The agent of a node is alive: its GPUs may have been closed because it did not answer."""
-        opened = [self.state.ledger.reopen(gpu, record.name, SILENT) for gpu in record.gpus]
+        opened = [self.state.ledger.fleet.open(gpu, SILENT) for gpu in record.gpus]
         if any(opened):
             self._queue.retry_all()
 

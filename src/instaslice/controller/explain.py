@@ -151,9 +151,9 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     plan = state.ledger.placer.place(request.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
         return state.capacities.short(name, request.our_amounts)
-    closed = [message for reasons in record.closed.values() for message in reasons.values()]
-    if record.gpus and len(record.closed) == len(record.gpus):
-        return "; ".join(dict.fromkeys(closed))
+    closed = state.ledger.closed(name)
+    if record.gpus and len(closed) == len(record.gpus):
+        return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
     # The remedy is printed once, for all nodes together.
     refusal = str(plan).partition(";")[0]
     if "admits the pod" not in refusal:

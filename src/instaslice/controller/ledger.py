@@ -32,8 +32,9 @@ from instaslice.placement.fleet import Fleet
 
 log = logging.getLogger(__name__)
 
-UNREADABLE = "unreadable"
-"""The kind of reason for which a GPU is closed when it, or the object of its node, makes no sense."""
+UNREADABLE, UNREADY, HEALTH = "unreadable", "unready", "health"
+"""Kinds of reason to close a GPU: it or the object of its node makes no sense, no pod could start on its node, or it is
+unhealthy."""
 
 
 class Ledger:
@@ -84,7 +85,7 @@ class Ledger:
         if record is not None:
             record.unreadable = True
             for gpu in record.gpus:
-                self.close(gpu, node, UNREADABLE, why)
+                self.fleet.close(gpu, UNREADABLE, why)
 
     def remove(self, node: NodeName) -> LedgerChanges:
         """The object is gone, and with it all that was reserved there."""
@@ -207,22 +208,9 @@ class Ledger:
         self.reserve(pod, wants, Plan(grants), attempt, now, cpu, memory).show(Phase.UNGATED)
         return True
 
-    def close(self, gpu: GpuId, node: NodeName, kind: str, why: str) -> None:
-        """Offer a GPU to nobody, for this reason. Safe to repeat."""
-        self.nodes[node].closed.setdefault(gpu, {})[kind] = why
-        self.fleet.close(gpu)
-
-    def reopen(self, gpu: GpuId, node: NodeName, kind: str) -> bool:
-        """That reason is gone. Whether the GPU is offered again."""
-        record = self.nodes.get(node)
-        if record is None or gpu not in record.gpus:
-            return False
-        reasons = record.closed.get(gpu, {})
-        if reasons.pop(kind, None) is None or reasons:
-            return False
-        del record.closed[gpu]
-        self.fleet.open(gpu)
-        return True
+    def closed(self, node: NodeName) -> dict[GpuId, Mapping[str, str]]:
+        """The GPUs of a node that are not offered, and why: kind of reason → message."""
+        return {gpu: why for gpu in self.nodes[node].gpus if (why := self.fleet.why_closed(gpu))}
 
     def retry_placement(self, node: NodeName, place: Grant) -> bool:
         """A quarantined placement may be tried again. Whether it was quarantined."""
@@ -255,14 +243,14 @@ class Ledger:
             if uuid not in record.gpus:
                 continue
             if uuid in unusable:
-                self.close(uuid, record.name, UNREADABLE, unusable[uuid])
-            elif self.reopen(uuid, record.name, UNREADABLE):
+                self.fleet.close(uuid, UNREADABLE, unusable[uuid])
+            elif self.fleet.open(uuid, UNREADABLE):
                 changes.freed = True
-            if (gpu.health is Health.UNHEALTHY) != ("health" in record.closed.get(uuid, ())):
+            if (gpu.health is Health.UNHEALTHY) != (HEALTH in self.fleet.why_closed(uuid)):
                 changes.pods |= record.pods_on(uuid)
             if gpu.health is Health.UNHEALTHY:
-                self.close(uuid, record.name, "health", gpu.reason or "unhealthy")
-            elif self.reopen(uuid, record.name, "health"):
+                self.fleet.close(uuid, HEALTH, gpu.reason or "unhealthy")
+            elif self.fleet.open(uuid, HEALTH):
                 changes.freed = True
                 self._retry_placements(record, uuid, changes)
         record.unusable = unusable
@@ -300,7 +288,7 @@ class Ledger:
         """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""
         self.fleet.remove_gpu(gpu)
         del record.gpus[gpu]
-        record.closed.pop(gpu, None)
+
         record.foreign_slices = {name: grant for name, grant in record.foreign_slices.items() if grant.gpu != gpu}
         record.quarantined = {grant: why for grant, why in record.quarantined.items() if grant.gpu != gpu}
         self._detached = True
@@ -320,8 +308,8 @@ class Ledger:
             changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}
         for gpu in record.gpus:
             if record.unready:
-                self.close(gpu, record.name, "unready", record.unready)
-            elif self.reopen(gpu, record.name, "unready"):
+                self.fleet.close(gpu, UNREADY, record.unready)
+            elif self.fleet.open(gpu, UNREADY):
                 changes.freed = True
 
     def _retry_placements(self, record: NodeRecord, gpu: GpuId, changes: LedgerChanges) -> None:

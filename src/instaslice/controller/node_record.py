@@ -22,8 +22,6 @@ class NodeRecord:
     unusable: dict[GpuId, str] = field(default_factory=dict)
     """Reported GPUs on which nothing is placed because of what the report says of them, and why. Allocations on them
     stay: who has a slice keeps it."""
-    closed: dict[GpuId, dict[str, str]] = field(default_factory=dict)
-    """Why a GPU is offered to nobody: kind of reason → message. Open where there is none."""
     foreign_slices: dict[str, Grant] = field(default_factory=dict)
     """Slices on the hardware without an allocation, by their id in the status."""
     quarantined: dict[Grant, str] = field(default_factory=dict)

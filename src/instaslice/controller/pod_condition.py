@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from instaslice.api import names
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
+from instaslice.controller.ledger import HEALTH
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.node_record import NodeRecord
 from instaslice.controller.pod_placer import PodPlacer
@@ -70,9 +71,9 @@ def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCond
         return PodCondition(False, "NotBound", f"{why}; keeps its slices until another pod needs them", warning=True)
     if failed := reservation.failed:
         return PodCondition(False, "SliceLost", failed, warning=True)
-    closed = state.ledger.nodes[reservation.node].closed
+    closed = state.ledger.closed(reservation.node)
     gpus = dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations)
-    unhealthy = [closed[gpu]["health"] for gpu in gpus if "health" in closed.get(gpu, {})]
+    unhealthy = [closed[gpu][HEALTH] for gpu in gpus if HEALTH in closed.get(gpu, {})]
     if unhealthy:
         return PodCondition(False, "GpuUnhealthy", "; ".join(unhealthy), warning=True)
     return PodCondition(True, "SliceReady", f"{_listed(state, reservation)} on node {reservation.node}")
@@ -151,17 +152,18 @@ def out_of_use(state: ClusterState, pod: Pod) -> str:
     for name, record in state.ledger.nodes.items():
         failed = {each.grant: each.create_error for each in record.allocations.values() if each.create_error}
         failed |= record.quarantined
-        if not (failed or record.closed) or node_out(state, pod, name):
+        closed = state.ledger.closed(name)
+        if not (failed or closed) or node_out(state, pod, name):
             continue
         if record.unready:
             parts.append(f"node {name} ({record.unready})")
             continue
         numbers = _numbers(record)
-        parts += [f"GPU {numbers[gpu]} of {name} ({'; '.join(why.values())})" for gpu, why in record.closed.items()]
+        parts += [f"GPU {numbers[gpu]} of {name} ({'; '.join(why.values())})" for gpu, why in closed.items()]
         parts += [
             f"{grant.want} at {grant.start} of GPU {numbers.get(grant.gpu, '?')} of {name} ({why})"
             for grant, why in failed.items()
-            if grant.gpu not in record.closed
+            if grant.gpu not in closed
         ]
     more = len(parts) - MOST_NODES
     return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")

@@ -190,7 +190,7 @@ class PodReconciler:
                 self._deadlines.at(self._clock() + self.limits.bind, partial(self._bind_overdue, reservation))
         condition = pod.condition(names.SLICE_READY)
         had_trouble = condition is not None and condition.reason in TROUBLE
-        closed = self.state.ledger.nodes[reservation.node].closed
+        closed = self.state.ledger.closed(reservation.node)
         if had_trouble or reservation.failed or any(tracked.grant.gpu in closed for tracked in reservation.allocations):
             self._orders.update_condition(reservation.uid)
 
@@ -314,7 +314,7 @@ class PodReconciler:
         why = record.unready or silent
         log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, why)
         for gpu in record.gpus:
-            self.state.ledger.close(gpu, reservation.node, SILENT, why)
+            self.state.ledger.fleet.close(gpu, SILENT, why)
         self._place_again(pod, reservation, why)
 
     def _bind_overdue(self, reservation: Reservation, now: float) -> None:

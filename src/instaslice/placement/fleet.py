@@ -8,7 +8,7 @@ whose GPUs come and go stays as small as it ever was.
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -46,6 +46,7 @@ class Fleet:
         self.state_of: list[int] = []
         self._number: dict[GpuId, int] = {}
         self._closed: dict[int, int] = {}  # GPU → its state or its free MiB
+        self._why_closed: dict[int, dict[str, str]] = {}
         self.index = NodeIndex()
         """The nodes that have GPUs."""
         self.changes = self.index.changes()
@@ -72,6 +73,7 @@ class Fleet:
         self.close(gpu)
         number = self._number.pop(gpu)
         self._closed.pop(number)
+        self._why_closed.pop(number)
         heappush(self._unused, number)
         self._leave_pool(self.pool_of[number])
         node = self.node_of[number]
@@ -80,9 +82,10 @@ class Fleet:
             del self.nodes[node.name]
             self.index.remove(node.name)
 
-    def close(self, gpu: GpuId) -> None:
-        """Do not offer this GPU (unhealthy, drained). What it holds stays held. Safe to repeat."""
+    def close(self, gpu: GpuId, kind: str = "", why: str = "") -> None:
+        """Do not offer this GPU for that kind of reason (unhealthy, say). What it holds stays held. Safe to repeat."""
         number = self.number(gpu)
+        self._why_closed.setdefault(number, {})[kind] = why
         if number not in self._closed:
             pool = self.pool_of[number]
             self._closed[number] = pool.leave(number)
@@ -90,15 +93,23 @@ class Fleet:
             if isinstance(pool, Pool):
                 self.node_of[number].free -= pool.states.free[self._closed[number]]
 
-    def open(self, gpu: GpuId) -> None:
-        """Offer a closed GPU again. Safe to repeat."""
+    def open(self, gpu: GpuId, kind: str = "") -> bool:
+        """This kind of reason is gone. Whether the GPU is offered again, as no other is left. Safe to repeat."""
         number = self.number(gpu)
-        if number in self._closed:
-            pool, state = self.pool_of[number], self._closed.pop(number)
-            pool.enter(number, state)
-            self.changes.add(self.node_of[number].name)
-            if isinstance(pool, Pool):
-                self.node_of[number].free += pool.states.free[state]
+        reasons = self._why_closed.get(number, {})
+        if reasons.pop(kind, None) is None or reasons:
+            return False
+        del self._why_closed[number]
+        pool, state = self.pool_of[number], self._closed.pop(number)
+        pool.enter(number, state)
+        self.changes.add(self.node_of[number].name)
+        if isinstance(pool, Pool):
+            self.node_of[number].free += pool.states.free[state]
+        return True
+
+    def why_closed(self, gpu: GpuId) -> Mapping[str, str]:
+        """Kind of reason → why; empty for an open GPU."""
+        return self._why_closed.get(self.number(gpu), {})
 
     def take(self, grant: Grant) -> None:
         """Hold what a grant says. Raises NotFree and changes nothing if it is taken or not legal.

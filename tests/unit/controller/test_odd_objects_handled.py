@@ -105,7 +105,7 @@ def check(dispatcher):
         for gpu in record.gpus:
             number = fleet.number(gpu)
             assert fleet.node_of[number].name == name
-            assert fleet.is_open(number) is (gpu not in record.closed)
+            assert fleet.is_open(number) is not bool(fleet.why_closed(gpu))
         assert {tracked.allocation.gpu for tracked in record.allocations.values()} <= {*record.gpus, *record.unusable}
     for uid, reservation in ledger.reservations.items():
         assert reservation.uid == uid

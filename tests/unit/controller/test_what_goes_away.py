@@ -286,7 +286,7 @@ def test_a_gpu_that_is_closed_for_two_reasons_is_offered_when_both_are_gone(worl
     world.report("a", conditions=(unready("no kubelet listens"),))
     uid = world.add_pod("1g.5gb")
     world.settle()
-    assert set(world.dispatcher.state.ledger.nodes["a"].closed["a/0"].values()) == {"Xid 79", "no kubelet listens"}
+    assert set(world.dispatcher.state.ledger.closed("a")["a/0"].values()) == {"Xid 79", "no kubelet listens"}
 
     def mend(what):
         if what == "health":
@@ -446,7 +446,7 @@ def test_a_silent_agent_that_speaks_of_anything_is_trusted_again(world):
     world.settle()
     world.wait(121)
     assert world.on(uid) is None
-    assert "has not answered for 121 s" in next(iter(world.dispatcher.state.ledger.nodes["a"].closed["a/0"].values()))
+    assert "has not answered for 121 s" in next(iter(world.dispatcher.state.ledger.closed("a")["a/0"].values()))
     world.change_instaslice(world.instaslices["a"])
     world.settle()
     assert world.on(uid) is None, "nothing was said"
@@ -461,7 +461,7 @@ def test_a_pod_whose_slices_were_made_in_time_is_not_taken_for_overdue(world):
     world.now += 121
     world.settle(but="ungate")
     assert world.on(uid) == "a"
-    assert not world.dispatcher.state.ledger.nodes["a"].closed
+    assert not world.dispatcher.state.ledger.closed("a")
 
 
 def test_a_pod_whose_slices_came_within_five_seconds_is_told_nothing_of_them(world):
