@@ -1,4 +1,4 @@
-# Every target that needs Python makes the locked environment first; a second run costs nothing.
+# Every target that needs Python creates the locked environment first; a second run costs nothing.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV   := .venv
@@ -8,17 +8,20 @@ READY  := $(VENV)/.ready
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
 
-setup: $(READY) ## Make the locked environment in .venv
+setup: $(READY) ## Create the locked environment in .venv
 
 $(READY): requirements.txt pyproject.toml
 	@scripts/make_venv $(PYTHON) $(VENV)
 	@touch $@
 
-programs: setup ## Build what tests and demo start (about 10 minutes the first time, then nothing)
+programs: setup ## Build what tests and demo start (about 10 minutes, once)
 	@$(BIN)/instaslice fetch --real-node --kueue
 
-demo: setup ## Show the main job on a real Kubernetes with emulated GPUs
-	@$(BIN)/instaslice demo
+demo: setup ## Pods wait for slices, run and end on a real Kubernetes with emulated GPUs (DOWNLOAD=1: no first build)
+	@$(BIN)/instaslice demo $(if $(DOWNLOAD),--download) $(ARGS)
+
+picture: setup programs ## Draw docs/demo.svg from a run of the demo
+	@$(BIN)/python scripts/draw_demo.py
 
 up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
 	@$(BIN)/instaslice up $(ARGS)
@@ -26,7 +29,7 @@ up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
 down: setup ## Remove it (ARGS=NAME for another than the default)
 	@$(BIN)/instaslice down $(ARGS)
 
-# Side by side, see tests/blocks.py; 1 where there are less than two cores.
+# Side by side, see tests/blocks.py; use 1 on a single core.
 LANES ?= 2
 
 test: setup programs ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
@@ -38,7 +41,7 @@ unit: setup ## Unit tests only: seconds, no cluster
 mutants: setup ## Break the code in 100 small ways, and print those that no unit test notices (ARGS="--package kube --seed 7")
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
-verdicts: setup programs ## 1,000 random pods in a random cluster: kube-scheduler and we say the same (a few minutes)
+verdicts: setup programs ## 1,000 random pods in a random cluster: kube-scheduler and InstaSlice agree (a few minutes)
 	INSTASLICE_VERDICTS=1000 $(BIN)/pytest -s tests/integration/controller/test_same_verdict_in_random_clusters.py
 
 check: setup ## Format, lint, types, layers
@@ -47,18 +50,18 @@ check: setup ## Format, lint, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 
-fmt: setup ## Format and mend what the linter can
+fmt: setup ## Format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write anew what is generated: the lock, the Go modules, the CRD, the kubelet's messages
+generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
 	$(BIN)/python scripts/write_crds.py
 	$(BIN)/python scripts/write_protos.py
 
-verify: check ## Check, and that what is generated is up to date
+verify: check ## Check, and compare what is generated
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
 
@@ -69,7 +72,7 @@ bench: $(BENCHES) ## Every benchmark (minutes each)
 bench-up: setup ## How long a warm `instaslice up` takes
 	@$(BIN)/python bench/up.py
 
-bench-kube: setup ## CPU an event of our Kubernetes client against kopf and the official one
+bench-kube: setup ## CPU per event of our Kubernetes client, kopf and the official one
 	@[ -e .venv-bench/.ready ] && [ .venv-bench/.ready -nt bench/requirements.txt ] || \
 		{ scripts/make_venv $(PYTHON) .venv-bench bench/requirements.txt && touch .venv-bench/.ready; }
 	@$(BIN)/python bench/kube/run.py
@@ -86,16 +89,16 @@ bench-policies: setup ## Every policy in every regime, on held-out mixes
 bench-simulate: setup ## Ten thousand GPUs and a million pods: seconds and memory
 	@$(BIN)/python bench/simulate.py
 
-bench-burst: setup ## Pods a second through the gate in a burst of 1,000, beside the bare loop
+bench-burst: setup ## Pods per second through the gate in a burst of 1,000, beside the bare loop
 	@$(BIN)/python bench/burst.py
 
-bench-calls: setup ## API calls that a pod costs, on 1, 10 and 100 nodes
+bench-calls: setup ## API calls per pod, on 1, 10 and 100 nodes
 	@$(BIN)/python bench/calls.py
 
-bench-shapes: setup ## What 3,500 waiting pods of different shapes cost everybody else
+bench-shapes: setup ## What 3,500 waiting pods of different shapes cost other pods
 	@$(BIN)/python bench/shapes.py
 
-test-gpu: ## Tests on a real GPU that is idle, which they cut up and leave as it was (INSTASLICE_TEST_GPU=0)
+test-gpu: ## Tests on a real, idle GPU, which they partition and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check test
 
@@ -103,4 +106,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
+.PHONY: test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)

@@ -1,7 +1,7 @@
 """The bare loop: watches gated pods and patches them ungated and pinned, and does nothing else. A process of its own.
 
-What is left of an operator when it decides nothing, writes nothing down and makes no slice: the limit for ours. The
-patch is the one that our controller sends. Usage: bare_loop.py KUBECONFIG NODES
+What remains of an operator that decides nothing, records nothing and creates no slice: the limit for ours. The patch
+is the one that our controller sends. Usage: bare_loop.py KUBECONFIG NODES
 """
 
 import asyncio
@@ -22,7 +22,7 @@ AT_ONCE = 32
 
 
 class Gated:
-    """A store that keeps nothing but the pods that are still gated, in the order they came."""
+    """A store of the pods that are still gated, in the order they arrived."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Pod] = asyncio.Queue()

@@ -1,15 +1,14 @@
-"""Pods a second from the first creation to the last gate removed: a burst of 1,000 pods of 1g.5gb.
+"""Pods per second from the first creation to the last gate removed: a burst of 1,000 pods of 1g.5gb.
 
-The pods are created as fast as the API server takes them, by a process of their own; all of Kubernetes and all of
-InstaSlice run on this machine beside it. On 10 and 100 nodes of 16 A100 every pod finds a slice and holds it. One node
-has 112 slices, so there each pod ends as soon as it runs and its slice is destroyed and given on: that is another
-thing, the turnover of a full node. Beside it the bare loop, which only takes gates away: the limit. The speed of a
-shared machine changes by half from minute to minute, so all three have several turns, one after the other, and the
-middle one of each counts. The last line:
+The pods are created as fast as the API server takes them, by a separate process; all of Kubernetes and
+InstaSlice run on this machine beside it. On 10 and 100 nodes of 16 A100 every pod gets a slice and keeps it. One node
+has 112 slices, so there each pod ends as soon as it runs and its slice is destroyed and replaced: that measures the
+turnover of a full node. The limit is the bare loop, which only removes gates. The speed of a shared machine changes by
+half from minute to minute, so all of them run several times in turn, and the median of each counts. The last line:
 
     RESULT rate_1=<pods/s> rate_10=<pods/s> rate_100=<pods/s> bare_10=<pods/s> ratio_10=<rate_10 / bare_10>
 
-The ratio is the middle one of the turns' ratios, not the ratio of the middle ones.
+The ratio is the median of the turns' ratios, not the ratio of the medians.
 """
 
 import asyncio

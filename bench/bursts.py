@@ -1,4 +1,4 @@
-"""A burst of pods on a local cluster: how fast their gates go, and what CPU each process spends on it.
+"""A burst of pods on a local cluster: how fast they are ungated, and what CPU each process spends on it.
 
 Shared by `burst.py` and `calls.py`. Times are as a watch in this process sees them.
 """
@@ -27,7 +27,7 @@ from instaslice.kube.core import PODS, Pod
 from instaslice.kube.meta import Key
 from instaslice.kube.watch import Reflector
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 HERE = Path(__file__).parent
 NAMESPACE = "default"
@@ -35,7 +35,7 @@ GPUS = 16
 """A node: 112 slices of 1g.5gb."""
 PATIENCE = 600.0
 BESIDE, MOST_BESIDE = "anything else", 0.1
-"""What this process, the kernel and whoever else is here spend beside a burst; a twentieth where nobody else is."""
+"""The CPU share of this process, the kernel and everything else during a burst; a twentieth on an idle machine."""
 
 
 Calls = Counter[tuple[str, str]]
@@ -46,11 +46,11 @@ _LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 BY_THE_CLOCK = ("leases", "nodes", "secrets", "mutatingwebhookconfigurations", "")
-"""Resources that are called for now and then, whether pods come or not: heartbeats, the webhook's certificate."""
+"""Resources that are requested from time to time, with or without pods: heartbeats, the webhook's certificate."""
 
 
 async def calls_of(client: Client) -> Calls:
-    """What the API server has been asked so far, without what follows the clock and not pods."""
+    """The requests to the API server so far, without those that follow the clock instead of pods."""
     calls: Calls = Counter()
     for line in (await client.raw("GET", "/metrics")).decode().splitlines():
         found = _LINE.match(line)
@@ -66,7 +66,7 @@ async def calls_of(client: Client) -> Calls:
 
 @dataclass
 class Burst:
-    """What was seen of one burst. Seconds since the first pod came."""
+    """The measurements of one burst. Times are seconds since the first pod was created."""
 
     count: int
     created: float
@@ -92,7 +92,7 @@ class Burst:
 
 
 class Watched:
-    """When pods came and lost their gates."""
+    """When pods were created and ungated."""
 
     def __init__(self, count: int, ended: bool) -> None:
         self._count, self._ended = count, ended
@@ -129,7 +129,7 @@ async def burst(
     per_second: float = 0,
     others: Callable[[], dict[str, psutil.Process]] = dict,
 ) -> Burst:
-    """Create the pods and wait until all gates are gone, or with `hold` until all have ended."""
+    """Create the pods and wait until all are ungated, or with `hold` until all have ended."""
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         pods: Cache[Pod] = Cache()
         watched = Watched(count, ended=bool(hold))
@@ -166,7 +166,7 @@ async def burst(
         asked = await calls_of(client) - asked
         cpu = {name: _cpu(process) - before[name] for name, process in running.items()}
         cpu["creator"] = spent.ru_utime + spent.ru_stime - children.ru_utime - children.ru_stime
-        # What else ran on this machine meanwhile: a rate that was measured beside it is too low.
+        # What else ran on this machine meanwhile: beside it the measured rate is too low.
         cpu[BESIDE] = _busy(psutil.cpu_times()) - _busy(machine) - sum(cpu.values())
     return Burst(count, watched.created - watched.first, watched.last - watched.first, cpu, asked)
 
@@ -182,10 +182,10 @@ def _busy(times: Any) -> float:
 
 @contextlib.contextmanager
 def cluster_of(nodes: int, *, bare: bool = False) -> Iterator[Cluster]:
-    """A cluster that is there for one measurement."""
+    """A cluster for one measurement."""
     cluster = Cluster(f"bench-burst-{nodes}{'-bare' if bare else ''}")
     try:
-        cluster.up(Spec(nodes=nodes, gpus=GPUS, bare=bare), Source())
+        cluster.up(ClusterSpec(nodes=nodes, gpus=GPUS, bare=bare), Source())
         yield cluster
     finally:
         cluster.down()
@@ -193,7 +193,7 @@ def cluster_of(nodes: int, *, bare: bool = False) -> Iterator[Cluster]:
 
 @contextlib.contextmanager
 def bare_loop(cluster: Cluster, nodes: int) -> Iterator[psutil.Process]:
-    """The bare loop beside a cluster, as a process of its own."""
+    """The bare loop beside a cluster, as a separate process."""
     process = subprocess.Popen([sys.executable, HERE / "bare_loop.py", cluster.kubeconfig, str(nodes)])
     try:
         yield psutil.Process(process.pid)

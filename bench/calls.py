@@ -1,11 +1,11 @@
 """API calls of InstaSlice for one pod, from its creation to the release of its slice, counted by the API server itself.
 
-Pods come one by one, so that what would be gathered into one write in a burst is written by itself: the most that a
-pod can cost. The server's metrics do not say who called. So the same pods also go through a cluster without
-InstaSlice, where the bare loop makes one call for each and everybody else does the same work; what is more with us is
-ours. Calls that follow the clock and not pods, and the opening of watches, are left out. The last line:
+Pods are created one at a time, so that writes that would be coalesced in a burst are separate: the most that a pod can
+cost. The server's metrics do not say who called. So the same pods also run on a cluster without InstaSlice, where the
+bare loop makes one call for each and everything else does the same work; the difference is ours. Calls that follow the
+clock instead of pods, and the opening of watches, are left out. The last line:
 
-    RESULT calls_1=<calls a pod on 1 node> calls_10=<on 10 nodes> calls_100=<on 100 nodes>
+    RESULT calls_1=<calls per pod on 1 node> calls_10=<on 10 nodes> calls_100=<on 100 nodes>
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from instaslice.local.cluster import Cluster
 
 COUNT = 20
 HOLD = "2s"
-"""Long enough that nothing of what is said and written of a pod is overtaken by its end."""
+"""Long enough that everything is written before the pod ends."""
 PER_SECOND = 0.25
-"""So slow that one pod is over before the next comes."""
+"""So slow that one pod has ended before the next is created."""
 QUIET = 3.0
-"""Seconds in which late calls come: events, the last entry that leaves a spec."""
+"""Seconds for late calls: events, the last entry that is removed from a spec."""
 
 
 async def count(cluster: Cluster, pods: int, *, gated: bool) -> Calls:
@@ -38,7 +38,7 @@ async def count(cluster: Cluster, pods: int, *, gated: bool) -> Calls:
 
 
 async def calm(client: Client) -> Calls:
-    """The calls so far, once nobody calls any more: a new cluster greets each of its nodes with an event."""
+    """The calls so far, once there are no more: a new cluster writes an event for each of its nodes."""
     before = await calls_of(client)
     while True:
         await asyncio.sleep(QUIET)

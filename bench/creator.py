@@ -1,7 +1,7 @@
-"""Creates pods that ask for a slice, in a process of its own. Usage: creator.py KUBECONFIG COUNT HOLD GATED PER_SECOND
+"""Creates pods that ask for a slice, as a separate process. Usage: creator.py KUBECONFIG COUNT HOLD GATED PER_SECOND
 
-HOLD is how long each runs ("" for ever), GATED is 1 for pods that come gated and ask for nothing (there is no webhook
-where the bare loop runs), PER_SECOND 0 for as fast as the API server takes them.
+HOLD is how long each runs ("" indefinitely), GATED is 1 for pods that are created gated and ask for nothing (there is
+no webhook beside the bare loop), PER_SECOND 0 for as fast as the API server takes them.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ async def main(kubeconfig: str, count: int, hold: str, gated: bool, per_second: 
             for number in numbers:
                 if per_second:
                     await asyncio.sleep(max(0.0, began + number / per_second - time.monotonic()))
-                # Not `create`, which reads the answer: as little as possible of what is measured is this process.
+                # Not `create`, which reads the answer: this process should take as little CPU as possible.
                 await client.raw("POST", path, body=msgspec.json.encode(pod(number, hold, gated)))
 
         async with asyncio.TaskGroup() as group:

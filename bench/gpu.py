@@ -1,8 +1,8 @@
 """What our driver adds to NVML, on a real GPU: `bench/gpu.py [INDEX]`.
 
-Slices are made and destroyed in turns through the driver and its executor, as the agent does it, and by bare calls of
-the same NVML functions. The GPU must be idle; it is left empty and out of MIG mode. Then a process that only watches
-the GPU's health says what that costs.
+Slices are created and destroyed alternately through the driver and its executor, as the agent does it, and by bare
+calls of the same NVML functions. The GPU must be idle; it is left empty and out of MIG mode. Then a process that only
+watches the GPU's health measures what that costs.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ STATE = Path(__file__).parents[1] / "scripts/gpu_state.py"
 
 @dataclass
 class Times:
-    """Seconds of each try."""
+    """Seconds of each attempt."""
 
     creates: list[float] = field(default_factory=list)
     destroys: list[float] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Times:
 
 @dataclass
 class Bare:
-    """The same through nothing but the binding. What is asked once is given."""
+    """The same through the binding alone. What is queried only once is passed in."""
 
     gpu: object
     gi_profile: int
@@ -51,7 +51,7 @@ class Bare:
         place = nvml.c_nvmlGpuInstancePlacement_t(self.start, self.size)
         gi = nvml.nvmlDeviceCreateGpuInstanceWithPlacement(self.gpu, self.gi_profile, ctypes.byref(place))
         number = nvml.nvmlGpuInstanceGetInfo(gi).id
-        # NVML wants to be asked about each new GPU instance, or makes nothing in it.
+        # NVML creates nothing in a new GPU instance before it was queried.
         shared = nvml.NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED
         filler = nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(gi, self.ci_number, shared, version=1)
         nvml.nvmlGpuInstanceCreateComputeInstance(gi, filler.id)
@@ -89,7 +89,7 @@ def theirs(bare: Bare, times: Times) -> None:
 
 
 def filling(driver: NvmlDriver, gpu: Gpu, profile: str, start: int) -> int:
-    """The number of the compute profile that the driver fills this profile with."""
+    """The id of the compute profile with which the driver fills this profile."""
     made = driver.create(gpu.uuid, profile, start)
     handle = nvml.nvmlDeviceGetHandleByUUID(gpu.uuid)
     gi = nvml.nvmlDeviceGetGpuInstanceById(handle, made.gi)
@@ -119,7 +119,7 @@ async def compare(driver: NvmlDriver, gpu: Gpu) -> dict[str, float]:
         bare = Bare(handle, size.gi_id or 0, filling(driver, gpu, size.name, 0), 0, size.size)
         through, direct = Times(), Times()
         for number in range(rounds):
-            # Whoever goes second finds the GPU as the other left it: take turns at that too.
+            # The second one finds the GPU as the first left it: alternate the order too.
             if number % 2:
                 theirs(bare, direct)
             await ours(executor, driver, gpu, size.name, 0, through)
@@ -140,7 +140,7 @@ PICKS: dict[str, Callable[[Times], list[float]]] = {
 
 
 def idle(index: str) -> None:
-    """Runs in a process of its own: the driver, and nothing to do but watch."""
+    """Runs in a separate process: the driver, watching health only."""
     driver = NvmlDriver([index])
     (gpu,) = driver.discover()
     driver.watch_health(gpu.uuid, None, 0)

@@ -1,11 +1,11 @@
-"""Do the slices of a layout that fits a GPU still fit when they come one by one?
+"""Do the slices of a layout that fits a GPU still fit when they arrive one at a time?
 
 Every distinct arrival order of the 32 layouts of an A100-40GB that InstaSlice's own tests list (openshift/
 instaslice-operator, pkg/scheduler/plugins/mig/mig_test.go, TestFilterValidCombinations) is played on one empty GPU.
 An order is stuck when some slice has no legal start. No policy knows what will arrive.
 
-`least possible` is exact: over all policies that decide on what came so far, the fewest of these orders that get
-stuck, found by walking the tree of all beginnings. It knows these 657 orders and is no policy for anything else.
+`least possible` is exact: over all policies that decide by what arrived so far, the fewest of these orders that get
+stuck, found by walking the tree of all prefixes. It knows these 657 orders and is not a policy for anything else.
 
     python bench/orders.py
 """
@@ -85,7 +85,7 @@ def is_stuck(order: Order, policy: Policy) -> bool:
 
 
 def most_finished(all_orders: Iterable[Order]) -> int:
-    """The most orders that one online policy can finish, if it knew that one of these comes, each as likely."""
+    """The most orders that one online policy can finish, if it knows that one of these arrives, all equally likely."""
     states = States.of(MODEL)
 
     def best(suffixes: list[Order], state: int) -> int:

@@ -1,8 +1,8 @@
 """What one decision costs, and whether it grows with the fleet.
 
-A fleet of A100-40GB is filled until demands are refused; then slices end at random and new ones come, so that the
-fleet stays as full and as ragged as it gets. Timed is place and commit; the mean is over all decisions, refusals too.
-Processor time of this thread, and the median of five blocks, so that neighbours on the machine count little.
+A fleet of A100-40GB is filled until demands are refused; then slices end at random and new ones arrive, so that the
+fleet stays as full and as fragmented as it gets. Place and commit are timed; the mean is over all decisions, including
+refusals. Processor time of this thread, and the median of five blocks, so that other load hardly counts.
 
     python bench/placement.py [--gpus 10 1000 10000 100000] [--decisions 50000]
 """
@@ -59,7 +59,7 @@ def main() -> None:
     for gpus in options.gpus:
         random = Random(gpus)
         placer, running = steady(gpus, options.policy, random)
-        churn(placer, running, max(options.decisions, gpus), random)  # leave the state that filling up made
+        churn(placer, running, max(options.decisions, gpus), random)  # leave the state that filling has produced
         blocks = [churn(placer, running, options.decisions // BLOCKS, random) for _ in range(BLOCKS)]
         means[gpus] = median(map(mean, blocks))
         timed = [each for block in blocks for each in block]

@@ -2,7 +2,7 @@
 
 Loss: what does not fit is gone; score = share of memory slices asked for that was placed. Fill: nothing ends, 105 %
 of what fits ideally is asked for. Queue: first come first served with backfill, load 0.93; score = mean wait in mean
-lives. Moves: loss at load 1.0, each refused demand may move one slice, all slices movable, moves cost nothing.
+lifetimes. Moves: loss at load 1.0, each refused demand may move one slice, all slices movable, moves cost nothing.
 
 104 A100-40GB (13 nodes of 8), 24 random mixes, Poisson arrivals, exponential lives. All policies see the same jobs.
 fgd, dp and adaptive know the profiles of 2000 earlier arrivals; adaptive also guesses the load within 10 % and knows
@@ -25,7 +25,7 @@ from instaslice.placement import Placer, Policy, Regime, policies
 from instaslice.placement.rehearsal import NEVER, Arrival, poisson_arrivals
 
 HELD_OUT = 20_261_116
-"""Seed of the mixes. Everything was chosen on mixes of the seeds 7 and 8."""
+"""Seed of the mixes. Everything was chosen on mixes of seeds 7 and 8."""
 VARIANTS_TRIED = 45
 """Tables that were compared on the tuning mixes before the portfolio of 13 was fixed. Of the rehearsal itself two
 lengths were tried."""

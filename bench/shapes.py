@@ -6,7 +6,7 @@ to a pass over the queue. The last line:
 
     RESULT pass_ms_3500=<one whole pass> ordinary_pod_s=<the slowest from creation to no gate> lease_lost=<times>
 
-The pass is CPU time of the same dispatcher in this process, on what that cluster holds in the end.
+The pass is CPU time of the same dispatcher in this process, on the final state of that cluster.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import LEASES, NAMESPACES, PODS, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.cluster import Cluster
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 from instaslice.placement import policies
 
 COUNT, NODES = 3500, 80
 AT_ONCE = 16
 AFTER = 15
-"""Ordinary pods that come once the last of the odd ones is there."""
+"""Ordinary pods that are created after the last of the others."""
 LOOK_SECONDS = 0.05
 
 
@@ -45,7 +45,7 @@ async def measure(cluster: Cluster, count: int) -> str:
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         for name in ("odd", "ordinary"):
             await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=name)))
-            await Objects(client).takes_pods(name)
+            await ClusterObjects(client).namespace_ready(name)
         before = await transitions(client)
         began = time.monotonic()
         crowd = asyncio.create_task(make_crowd(client, count))
@@ -76,7 +76,7 @@ async def make_crowd(client: Client, count: int) -> None:
 
 
 async def ordinary(client: Client, number: int) -> float:
-    """Make a pod, wait until its gate is gone, and delete it; the seconds that it waited."""
+    """Create a pod, wait until it is ungated, and delete it; returns the seconds that it waited."""
     made = await client.create(PODS, _pod("ordinary", number))
     key, began = Key("ordinary", made.metadata.name), time.monotonic()
     while time.monotonic() - began < PATIENCE:
@@ -90,7 +90,7 @@ async def ordinary(client: Client, number: int) -> float:
 
 
 async def transitions(client: Client) -> int:
-    """How often the controller's Lease went to another."""
+    """How often the controller's Lease changed its holder."""
     return (await client.get(LEASES, Key(NAMESPACE, LEASE))).spec.lease_transitions
 
 

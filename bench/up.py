@@ -1,7 +1,7 @@
 """How long `instaslice up` takes when its programs are there: to an API server that is ready and nodes that are Ready.
 
-Each round is a cluster of its own, through the command line as a user starts it, and removed again. The median
-counts; the machine's noise is in the range.
+Each round starts a new cluster through the command line, as a user does, and removes it. The median counts; the range
+shows the noise of the machine.
 """
 
 import os

@@ -31,7 +31,7 @@ def fleet(gpus: int = GPUS) -> Fleet:
 
 
 def mixes(seed: int, count: int) -> list[Mix]:
-    """Random mixes, every one as likely (Dirichlet with all parameters 1)."""
+    """Random mixes, all equally likely (Dirichlet with all parameters 1)."""
     random = Random(seed)
     rows = [[random.expovariate(1.0) for _ in PROFILES] for _ in range(count)]
     return [tuple(value / sum(row) for value in row) for row in rows]

@@ -1,7 +1,7 @@
 """Whether a GPU may be used for tests of MIG, and how to leave it: `gpu_state.py idle|clean|show [INDEX]`.
 
     idle    nothing is on it and MIG mode is off (1: no, and why; 3: there is no such GPU)
-    clean   every instance destroyed and MIG mode off, whoever made them (1: not possible, and why)
+    clean   every instance destroyed and MIG mode off, whoever created them (1: not possible, and why)
     show    one line
 
 Needs nvidia-ml-py and nothing of ours, so that it works when nothing else does.
@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import pynvml as nvml
 
-PATIENCE = 20.0
-"""Seconds in which whoever holds an instance must have let go."""
+TIMEOUT = 20.0
+"""Seconds within which an instance must be released."""
 
 NO_GPU = 3
 
@@ -85,7 +85,7 @@ def _switch_off(gpu: object) -> None:
 
 
 def _patiently(step: Callable[[], object]) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT
     while True:
         try:
             step()

@@ -1,9 +1,9 @@
 """Break the code in small ways and see whether the unit tests notice: `mutants.py [--count N] [--package P]`.
 
-Each mutant is one change of one expression or statement in a function, made in a copy of the tree; the values of
-constants and defaults are left alone. The tests that cover its package run there until the first fails. One that no
-test fails for is printed with its diff. Which are tried is drawn by the seed from all that there are, so the share that
-survives is an estimate: of 100, good to some eight points.
+Each mutant is one change of one expression or statement in a function, in a copy of the tree; the values of constants
+and defaults are left alone. The tests that cover its package run there until the first fails. A mutant that no test
+notices is printed with its diff. The seed selects a random sample of all mutants, so the share that survives is an
+estimate: of 100, within some eight points.
 """
 
 import argparse

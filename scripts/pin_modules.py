@@ -1,7 +1,7 @@
-"""Write `go.mod` and `go.sum` of every pinned module anew from `instaslice.local.components`.
+"""Write `go.mod` and `go.sum` of every pinned module from `instaslice.local.components`.
 
-Needs the network (a Go module proxy); run by `make generate`. A module whose files are already there and name
-the pinned version is left alone, so that a second run changes nothing.
+Needs the network (a Go module proxy); run by `make generate`. A module whose files already have the pinned
+version is left alone, so a second run changes nothing.
 """
 
 import json

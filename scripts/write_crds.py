@@ -1,4 +1,4 @@
-"""Write the definitions of our kinds into the chart anew; run by `make generate`."""
+"""Write the definitions of our kinds into the chart; run by `make generate`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Make modules of the `.proto` files of the kubelet's APIs, beside them. `make generate` calls it."""
+"""Generate modules from the `.proto` files of the kubelet's APIs, beside them; run by `make generate`."""
 
 import sys
 from importlib import resources

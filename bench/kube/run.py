@@ -1,8 +1,8 @@
 """CPU seconds of three Kubernetes clients on the same stream of a real API server: ours, kopf, the official one.
 
-The stream: PODS pods of about 12 KB are there, then CHANGES of them change once each. Each client runs in a fresh
+The stream: there are PODS pods of about 12 KB, then CHANGES of them change once each. Each client runs in a fresh
 process, one after the other, RUNS times over; user and system time of its process count, from after its imports and its
-first connection to the last event. The middle run of each is compared. The last line:
+first connection to the last event. The median run of each is compared. The last line:
 
     RESULT kopf_ratio=<kopf / ours> official_ratio=<official / ours>
 """
@@ -17,7 +17,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -81,7 +81,7 @@ async def fill(client: Client) -> None:
 
 
 async def at_once(one: Callable[[int], Awaitable[None]], count: int) -> None:
-    """All of them, WRITERS at a time: as fast as this server takes them, as in a cluster that is busy."""
+    """All of them, WRITERS at a time: as fast as this server takes them, as in a busy cluster."""
     numbers = iter(range(count))
 
     async def writer() -> None:
@@ -102,7 +102,7 @@ async def change(client: Client, value: str) -> None:
 
 
 async def measure(name: str, kubeconfig: Path, client: Client, value: str) -> tuple[float, float]:
-    """CPU seconds until the pods were there, and until the last change."""
+    """CPU seconds until all pods had arrived, and until the last change."""
     venv, script = CLIENTS[name]
     process = await asyncio.create_subprocess_exec(
         venv / "bin" / "python",
@@ -156,7 +156,7 @@ async def compare(cluster: Cluster) -> None:
 def main() -> None:
     cluster = Cluster("bench-kube")
     try:
-        cluster.up(Spec(nodes=0, bare=True), Source())
+        cluster.up(ClusterSpec(nodes=0, bare=True), Source())
         # The API server alone: nobody else may change the pods or take CPU.
         for component in ("kube-controller-manager", "kube-scheduler", "kwok"):
             cluster.kill(component)

@@ -1,7 +1,7 @@
 """Count events and measure the CPU seconds of this process until the last one. Shared by the three clients.
 
-Says two numbers: the CPU seconds until the pods that were there had all come, whereupon the changes may begin, and the
-CPU seconds until the last change.
+Prints two numbers: the CPU seconds until all existing pods have arrived, after which the changes may begin, and the CPU
+seconds until the last change.
 """
 
 import os
@@ -16,7 +16,7 @@ class Tally:
         self._began = 0.0
 
     def begin(self) -> None:
-        """Imports are done and the connection stands."""
+        """Imports are done and the connection is established."""
         self._began = time.process_time()
 
     def count(self) -> None:

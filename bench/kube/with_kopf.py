@@ -1,4 +1,4 @@
-"""kopf on the stream of `run.py`: one handler that does nothing but count."""
+"""kopf on the stream of `run.py`: one handler that only counts."""
 
 import sys
 

@@ -13,7 +13,7 @@ import leftovers
 import psutil
 import pytest
 
-from instaslice.local.process import MARK
+from instaslice.local.process import CLUSTER_VARIABLE
 
 DEMO = [sys.executable, "-m", "instaslice.cli", "demo"]
 STATES = ["gated", "creating", "created", "ungated", "Running", "Succeeded", "released"]
@@ -47,7 +47,7 @@ def left_by(home: Path) -> list[str]:
     found = [str(record) for record in home.glob("instaslice/clusters/*/cluster.json")]
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK, "").startswith(str(home)):
+            if process.environ().get(CLUSTER_VARIABLE, "").startswith(str(home)):
                 found.append(process.name())
         except psutil.Error:
             continue
@@ -55,7 +55,7 @@ def left_by(home: Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def told(new_home):
+def output(new_home):
     """What the demo prints where nobody looks at a terminal, and the folder in which its cluster was."""
     home = new_home("demo")
     done = subprocess.run(DEMO, env=environment(home), capture_output=True, text=True, timeout=300)
@@ -63,48 +63,48 @@ def told(new_home):
     return done.stdout, home
 
 
-def happened(told: tuple[str, Path]) -> list[tuple[str, str]]:
-    """(pod, what became of it), in the order told."""
-    return re.findall(r"pod (\S+): (.+)", told[0])
+def happened(output: tuple[str, Path]) -> list[tuple[str, str]]:
+    """(pod, what became of it), in the order printed."""
+    return re.findall(r"pod (\S+): (.+)", output[0])
 
 
-def when(told: tuple[str, Path], pod: str, state: str) -> int:
+def when(output: tuple[str, Path], pod: str, state: str) -> int:
     """The place of it among all that happened."""
-    return next(at for at, (who, what) in enumerate(happened(told)) if who == pod and what.startswith(state))
+    return next(at for at, (who, what) in enumerate(happened(output)) if who == pod and what.startswith(state))
 
 
 @pytest.mark.parametrize("pod", PODS)
-def test_each_pod_goes_through_its_states_in_order(told, pod):
-    words = [what for who, what in happened(told) if who == pod and not what.startswith("waits")]
+def test_each_pod_goes_through_its_states_in_order(output, pod):
+    words = [what for who, what in happened(output) if who == pod and not what.startswith("waits")]
     assert [re.split(r"[ ,]", what)[0] for what in words] == STATES
 
 
-def test_the_one_that_must_wait_says_why_and_gets_its_slice_when_another_ends(told):
-    assert when(told, "whale", "gated") < when(told, "whale", "waits") < when(told, "train", "Succeeded")
-    assert when(told, "train", "Succeeded") < when(told, "whale", "creating")
+def test_the_one_that_must_wait_says_why_and_gets_its_slice_when_another_ends(output):
+    assert when(output, "whale", "gated") < when(output, "whale", "waits") < when(output, "train", "Succeeded")
+    assert when(output, "train", "Succeeded") < when(output, "whale", "creating")
     for longer in ("tune", "distill", "eval"):
-        assert when(told, "whale", "creating") < when(told, longer, "Succeeded")
+        assert when(output, "whale", "creating") < when(output, longer, "Succeeded")
     # It is the very GPU that became free: no other is whole.
-    places = {who: what for who, what in happened(told) if what.startswith("Running")}
+    places = {who: what for who, what in happened(output) if what.startswith("Running")}
     assert places["whale"] == places["train"]
-    assert re.search(r"whale ran \d\.\d\d s after train ended", told[0])
+    assert re.search(r"whale ran \d\.\d\d s after train ended", output[0])
 
 
-def test_smaller_ones_pass_the_one_that_waits(told):
+def test_smaller_ones_pass_the_one_that_waits(output):
     for smaller in ("embed", "notebooks"):
-        assert when(told, "whale", "gated") < when(told, smaller, "Running") < when(told, "whale", "creating")
+        assert when(output, "whale", "gated") < when(output, smaller, "Running") < when(output, "whale", "creating")
 
 
-def test_a_typo_is_refused_with_the_nearest_names(told):
-    (refusal,) = [what for who, what in happened(told) if who == "typo"]
+def test_a_typo_is_refused_with_the_nearest_names(output):
+    (refusal,) = [what for who, what in happened(output) if who == "typo"]
     assert refusal.startswith("refused: ")
     assert "nvidia.com/mig-3g.21gb" in refusal
     assert "did you mean 3g.20gb" in refusal
 
 
-def test_nothing_is_left(told):
-    said, home = told
-    assert said.rstrip().endswith("the cluster is gone again")
+def test_nothing_is_left(output):
+    text, home = output
+    assert text.rstrip().endswith("the cluster is gone again")
     assert left_by(home) == []
 
 

@@ -29,9 +29,9 @@ from instaslice.kube.core import NAMESPACES, NODES, PODS, Bare
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local import binaries, ports
+from instaslice.local.control_plane import PORTS, ControlPlane
 from instaslice.local.layout import Layout
-from instaslice.local.objects import DEFINITIONS, Objects
-from instaslice.local.plane import PORTS, Plane
+from instaslice.local.objects import DEFINITIONS, ClusterObjects
 from instaslice.local.process import Processes
 
 NODE = "real-gpu"
@@ -60,8 +60,8 @@ def plane(tmp_path, monkeypatch):
         pytest.skip("needs etcd and kube-apiserver: name their folder in KUBEBUILDER_ASSETS")
     layout = Layout.of("gpu")
     layout.root.mkdir(parents=True)
-    programs = {name: assets / name for name in binaries.PLANE}
-    made = Plane(layout, dict(zip(PORTS, ports.choose(len(PORTS), set()), strict=True)), programs)
+    programs = {name: assets / name for name in binaries.CONTROL_PLANE}
+    made = ControlPlane(layout, dict(zip(PORTS, ports.choose(len(PORTS), set()), strict=True)), programs)
     made.prepare()
     processes = Processes(layout)
     for name in ("etcd", "kube-apiserver"):
@@ -140,7 +140,7 @@ def pod(name, profile):
 async def furnish(client):
     """What a controller-manager and a kubelet would put there."""
     await client.apply(DEFINITIONS, crd.definition(), manager="test", force=True)
-    await Objects(client).until(
+    await ClusterObjects(client).until(
         "not established: definition",
         DEFINITIONS,
         Selector(),

@@ -12,8 +12,8 @@ from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
-from instaslice.local.objects import Objects
+from instaslice.local.cluster import Cluster, ClusterSpec
+from instaslice.local.objects import ClusterObjects
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -43,7 +43,7 @@ def new_cluster(state_home):
 def cluster(state_home):
     """The cluster that all tests share: two emulated nodes with two A100-40GB each, and nothing of ours in it."""
     shared = Cluster(leftovers.own("shared"))
-    shared.up(Spec(nodes=2, gpus=2, bare=True), Source())
+    shared.up(ClusterSpec(nodes=2, gpus=2, bare=True), Source())
     yield shared
     shared.down()
 
@@ -58,6 +58,6 @@ async def client(cluster):
 async def namespace(client):
     name = f"test-{uuid.uuid4().hex[:8]}"
     await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=name)))
-    await Objects(client).takes_pods(name)
+    await ClusterObjects(client).namespace_ready(name)
     yield name
     await client.delete(NAMESPACES, Key("", name))

@@ -7,6 +7,7 @@ geometries  a GPU model as it stands in a status, and back
 snapshot    everything a cluster says at one moment: lists of one revision
 summary     what `kubectl get instaslices` prints, from a status
 roles       what each of our processes may do, as RBAC rules
+writing     how the two writers of an Instaslice object spare the API server
 schema      a struct as a structural schema
 crd         the definition of the Instaslice object, from its structs; `make generate` writes it into the chart
 """

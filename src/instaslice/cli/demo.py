@@ -1,12 +1,11 @@
-"""`instaslice demo`: the main job, shown on a cluster that comes and goes with it.
+"""`instaslice demo`: pods wait for slices, run and end on a cluster that is started for them and removed afterwards.
 
-Everything shown is what the API server says by its watches; the only times that are made up are how long the sample
-pods run.
+Everything shown comes from watches on the API server; the only times that are made up are how long the pods run.
 """
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,30 +16,34 @@ from rich.live import Live
 from rich.text import Text
 
 from instaslice.api import names
-from instaslice.cli import story
+from instaslice.cli import timeline
 from instaslice.cli.bars import bars, colours
-from instaslice.cli.scene import Scene
-from instaslice.cli.story import News, timetable, waiting
+from instaslice.cli.cluster_watch import ClusterWatch
+from instaslice.cli.sourcing import source_options
+from instaslice.cli.timeline import Transition, table, waiting
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import Key
+from instaslice.local import binaries
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Say, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec, Say
 from instaslice.local.errors import LocalError
 
 NAMESPACE: Final = "default"
-PATIENCE: Final = 90.0
+TIMEOUT: Final = 90.0
+CLUSTER: Final = ClusterSpec(nodes=2, gpus=2, latency="h200")
 EXAMPLES = """\b
 Examples:
-  instaslice demo           start a cluster, show it, remove it
-  instaslice demo --keep    leave it running, to look around
+  instaslice demo               start a cluster, show it, remove it
+  instaslice demo --download    the first time: official binaries instead of a build
+  instaslice demo --keep        leave the cluster running, to look around
 """
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A pod of the demo: what it asks for, and how many seconds it runs."""
+class DemoPod:
+    """A pod of the demo: the slices it asks for, and how many seconds it runs."""
 
     name: str
     profile: str
@@ -52,7 +55,7 @@ class Sample:
         return Key(NAMESPACE, self.name)
 
     @property
-    def asks(self) -> str:
+    def request(self) -> str:
         return self.profile if self.count == 1 else f"{self.count}× {self.profile}"
 
     def manifest(self) -> dict[str, Any]:
@@ -67,127 +70,149 @@ class Sample:
 
 # A whole GPU goes to `train`, and a 4g to each of the three others, which outlast it: whatever the policy, no GPU is
 # whole for `whale` until `train` ends. The small ones fit beside the 4g and pass it.
-TRAIN: Final = Sample("train", "7g.40gb", 6)
-WHALE: Final = Sample("whale", "7g.40gb", 2)
-BEFORE: Final = (
+TRAIN: Final = DemoPod("train", "7g.40gb", 6)
+WHALE: Final = DemoPod("whale", "7g.40gb", 2)
+LARGE: Final = (
     TRAIN,
-    Sample("tune", "4g.20gb", 13),
-    Sample("distill", "4g.20gb", 12),
-    Sample("eval", "4g.20gb", 11),
-    Sample("serve", "3g.20gb", 7),
+    DemoPod("tune", "4g.20gb", 13),
+    DemoPod("distill", "4g.20gb", 12),
+    DemoPod("eval", "4g.20gb", 11),
+    DemoPod("serve", "3g.20gb", 7),
 )
-AFTER: Final = (Sample("embed", "2g.10gb", 6), Sample("notebooks", "1g.5gb", 5, count=2))
-ALL: Final = (*BEFORE, WHALE, *AFTER)
-TYPO: Final = Sample("typo", "3g.21gb", 1)
+SMALL: Final = (DemoPod("embed", "2g.10gb", 6), DemoPod("notebooks", "1g.5gb", 5, count=2))
+TYPO: Final = DemoPod("typo", "3g.21gb", 1)
 
-ASKED: Final = {sample.key: sample.asks for sample in ALL}
-SHADES: Final = colours(ASKED)
+REQUESTS: Final = {pod.key: pod.request for pod in (*LARGE, WHALE, *SMALL)}
+COLOURS: Final = colours(REQUESTS)
 
 
 @click.command(epilog=EXAMPLES)
 @click.option("--keep", is_flag=True, help="Leave the cluster running.")
-def command(keep: bool) -> None:
+@source_options
+def command(keep: bool, source: Source) -> None:
     """Start a real Kubernetes with four emulated GPUs and InstaSlice on it, and follow some pods to their end.
 
-    One asks for more than is free and waits until another ends; one has a typo. On a terminal the GPUs are bars that
-    change as the cluster does, otherwise each change is a line. The emulated GPUs take as long as real ones.
+    One pod asks for more than is free and waits until another ends; one has a typo. On a terminal the GPUs are bars
+    that change as the cluster does, otherwise each change is a line. The emulated GPUs take as long as real ones.
     """
-    began = time.monotonic()
-
-    def say(text: str) -> None:
-        click.echo(f"{time.monotonic() - began:6.2f} s  {text}")
-
+    _obtain_programs(source)
     cluster = Cluster("demo")
     try:
-        # One that was kept, or that a crash left, has the pods of the last time.
+        # A cluster that was kept, or that a crash left, holds the pods of its demo.
         cluster.down()
-        cluster.up(Spec(nodes=2, gpus=2, latency="h200"), Source(), say=say)
-        say("two emulated nodes are ready, with two A100-40GB each")
+        starting = time.monotonic()
+        cluster.up(CLUSTER, source, say=click.echo)
+        began = time.monotonic()
+        click.echo(f"the cluster is up after {began - starting:.1f} s: two emulated nodes, two A100-40GB each")
+
+        def say(text: str) -> None:
+            click.echo(f"{time.monotonic() - began:6.2f} s  {text}")
+
         asyncio.run(_show(cluster, say, began))
     finally:
         if not keep:
             cluster.down()
     if keep:
-        say(f"export KUBECONFIG={cluster.kubeconfig}; `instaslice down demo` ends it")
+        click.echo(f"export KUBECONFIG={cluster.kubeconfig}; `instaslice down demo` ends it")
     else:
-        say("the cluster is gone again")
+        click.echo("the cluster is gone again")
+
+
+def _obtain_programs(source: Source) -> None:
+    """Build or download what is missing, before the demo and its clock begin."""
+    needed = binaries.needed(real_node=False, kueue=False)
+    missing = binaries.missing(needed, source)
+    if not missing:
+        return
+    how = "built from source, which takes about 10 minutes on two cores"
+    if source.download:
+        how = "downloaded, or built if their project publishes no checksums, which takes about 2 minutes"
+    click.echo(f"First run: the programs of Kubernetes ({', '.join(missing)}) are {how}.", err=True)
+    if not source.download:
+        click.echo(
+            "`make demo DOWNLOAD=1` (`instaslice demo --download`) downloads official binaries instead.", err=True
+        )
+    began = time.monotonic()
+    binaries.locate(needed, source)
+    click.echo(f"They are kept for the next time. This took {time.monotonic() - began:.0f} s.", err=True)
 
 
 async def _show(cluster: Cluster, say: Say, began: float) -> None:
     async with await Client.connect(cluster.kubeconfig) as client:
-        scene = Scene(client, NAMESPACE, lambda: time.monotonic() - began)
+        watch = ClusterWatch(client, NAMESPACE, lambda: time.monotonic() - began)
         try:
-            async with asyncio.timeout(PATIENCE), scene.watched():
-                with _shown(scene, say) as tell:
-                    await _play(client, scene, tell)
+            async with asyncio.timeout(TIMEOUT), watch.running():
+                with _display(watch, say) as note:
+                    await run_pods(client, watch, note)
         except TimeoutError:
-            left = ", ".join(_left(scene))
-            raise LocalError(f"not over after {PATIENCE:.0f} s: {left}; see {cluster.layout.logs}") from None
-        waited = scene.story.between((TRAIN.key, story.ENDED), (WHALE.key, story.RUNNING))
+            left = ", ".join(_unfinished(watch))
+            raise LocalError(f"not over after {TIMEOUT:.0f} s: {left}; see {cluster.layout.logs}") from None
+        waited = watch.timelines.between((TRAIN.key, timeline.ENDED), (WHALE.key, timeline.RUNNING))
         say(f"{WHALE.name} ran {waited:.2f} s after {TRAIN.name} ended; all slices are free again")
 
 
-async def _play(client: Client, scene: Scene, tell: Say) -> None:
-    """The demo itself. The large pods come one by one, each when the one before has its place: always one story."""
-    for sample in BEFORE:
-        await client.create(PODS, sample.manifest())
-        await scene.until({sample.key}, story.CREATING)
+async def run_pods(client: Client, watch: ClusterWatch, note: Say) -> None:
+    """The demo itself. Each large pod is created once the one before has its slot, so that the result never varies."""
+    for pod in LARGE:
+        await client.create(PODS, pod.manifest())
+        await watch.until({pod.key}, timeline.CREATING)
     await client.create(PODS, WHALE.manifest())
     try:
         await client.create(PODS, TYPO.manifest())
     except KubeError as refused:
-        tell(f"pod {TYPO.name}: refused: {refused.message.partition('denied the request: ')[2] or refused.message}")
-    for sample in AFTER:
-        await client.create(PODS, sample.manifest())
-    await scene.until(ASKED, story.RELEASED)
+        note(f"pod {TYPO.name}: refused: {refused.message.partition('denied the request: ')[2] or refused.message}")
+    for pod in SMALL:
+        await client.create(PODS, pod.manifest())
+    await watch.until(REQUESTS, timeline.RELEASED)
 
 
-def _left(scene: Scene) -> Iterator[str]:
-    """The pods that are not at their end, in words."""
-    for key in ASKED:
-        life = scene.story.lives.get(key)
-        if life is None:
-            yield f"pod {key.name} is not there"
-        elif life.state != story.RELEASED:
-            yield f"pod {key.name} is {life.state}" + (f" ({life.waits})" if life.waits else "")
+def _unfinished(watch: ClusterWatch) -> Iterator[str]:
+    for key in REQUESTS:
+        pod = watch.timelines.pods.get(key)
+        if pod is None:
+            yield f"pod {key.name} does not exist"
+        elif pod.state != timeline.RELEASED:
+            yield f"pod {key.name} is {pod.state}" + (f" ({pod.waits})" if pod.waits else "")
 
 
 @contextmanager
-def _shown(scene: Scene, say: Say) -> Iterator[Say]:
-    """Every change while inside: a picture on a terminal, otherwise a line. Yields what tells a line of its own."""
+def _display(watch: ClusterWatch, say: Say) -> Iterator[Say]:
+    """Show every change while inside: a picture on a terminal, otherwise a line. Yields a function that adds a note."""
     console = Console()
     if console.is_terminal:
-        with _pictured(scene, console) as tell:
-            yield tell
+        with _live_picture(watch, console) as note:
+            yield note
         return
 
-    def lines(news: list[News]) -> None:
-        for each in news:
-            asks = f", asks for {ASKED.get(each.life.key)}" if each.state == story.GATED else ""
-            click.echo(f"{each.at:6.2f} s  {each}{asks}")
+    def print_lines(transitions: list[Transition]) -> None:
+        for each in transitions:
+            request = f", asks for {REQUESTS.get(each.timeline.key)}" if each.state == timeline.GATED else ""
+            click.echo(f"{each.at:6.2f} s  {each}{request}")
 
-    scene.on_news = lines
+    watch.on_change = print_lines
     yield say
 
 
 @contextmanager
-def _pictured(scene: Scene, console: Console) -> Iterator[Say]:
-    notes: list[Text] = []
-
-    def picture() -> Group:
-        lives = [scene.story.lives[key] for key in ASKED if key in scene.story.lives]
-        drawn = bars(scene.instaslices, SHADES, width=console.width)
-        return Group(drawn, Text(), timetable(lives, ASKED, SHADES), Text(), *notes, *waiting(lives))
-
+def _live_picture(watch: ClusterWatch, console: Console) -> Iterator[Say]:
+    notes: list[str] = []
     # Drawn when something changed, never by a clock.
-    with Live(picture(), console=console, auto_refresh=False) as live:
+    with Live(picture(watch, notes, console.width), console=console, auto_refresh=False) as live:
 
         def draw() -> None:
-            live.update(picture(), refresh=True)
+            live.update(picture(watch, notes, console.width), refresh=True)
 
-        def tell(text: str) -> None:
-            notes.append(Text(text, style="red"))
+        def note(text: str) -> None:
+            notes.append(text)
             draw()
 
-        scene.on_news = lambda _: draw()
-        yield tell
+        watch.on_change = lambda _: draw()
+        yield note
+
+
+def picture(watch: ClusterWatch, notes: Sequence[str], width: int) -> Group:
+    """The GPUs as bars, the states of each pod, and why pods wait or were refused."""
+    pods = [watch.timelines.pods[key] for key in REQUESTS if key in watch.timelines.pods]
+    drawn = bars(watch.instaslices, COLOURS, width=width)
+    refused = [Text(note, style="red") for note in notes]
+    return Group(drawn, Text(), table(pods, REQUESTS, COLOURS), Text(), *refused, *waiting(pods))

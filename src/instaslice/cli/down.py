@@ -1,4 +1,4 @@
-"""`instaslice down`: a local cluster goes without a trace."""
+"""`instaslice down`: remove a local cluster without a trace."""
 
 import click
 
@@ -9,7 +9,7 @@ from instaslice.local.errors import LocalError
 EXAMPLES = """\b
 Examples:
   instaslice down            the cluster named default
-  instaslice down second     another one
+  instaslice down second     the cluster named second
   instaslice down --all      every cluster of this user
 """
 
@@ -18,11 +18,11 @@ Examples:
 @click.argument("name", default="default")
 @click.option("--all", "everything", is_flag=True, help="Every local cluster of this user.")
 def command(name: str, everything: bool) -> None:
-    """Stop a local cluster and remove all it left: processes, mounts, bridge, cgroups, files.
+    """Stop a local cluster and remove everything it left: processes, mounts, bridge, cgroups, files.
 
-    Works whatever state it is in, also after its processes were killed. The programs stay in the cache.
+    Works in any state, even after its processes were killed. The programs stay in the cache.
     """
-    targets = clusters.every() if everything else [Cluster(name)]
+    targets = clusters.all_clusters() if everything else [Cluster(name)]
     for cluster in targets:
         if not cluster.down():
             raise LocalError(f"no cluster {cluster.name!r}; `instaslice status` lists them")

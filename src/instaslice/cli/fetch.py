@@ -1,4 +1,4 @@
-"""`instaslice fetch`: have the programs ready before they are needed."""
+"""`instaslice fetch`: build or download the programs before they are needed."""
 
 from pathlib import Path
 

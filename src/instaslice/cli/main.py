@@ -14,10 +14,10 @@ from instaslice import __version__
 from instaslice.errors import InstasliceError, leaves
 
 COMMANDS: Mapping[str, str] = {
-    "demo": "Show the main job on a cluster that comes and goes with it.",
+    "demo": "Show pods with slices on a temporary cluster.",
     "up": "Start a real Kubernetes on this machine, with emulated GPU nodes.",
-    "down": "Stop a local cluster and remove all it left on this machine.",
-    "fetch": "Build or download what a local cluster needs, and start nothing.",
+    "down": "Stop a local cluster and remove everything it left on this machine.",
+    "fetch": "Build or download the programs of a local cluster, and start nothing.",
     "status": "Show local clusters and whether their components run.",
     "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
     "explain": "Say why a pod waits and what would make it fit, or where its slices are.",

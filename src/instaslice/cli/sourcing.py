@@ -1,4 +1,4 @@
-"""The options that say where the programs of a local cluster come from: the same for every command that needs them."""
+"""The options that say where the programs of a local cluster come from, shared by every command that needs them."""
 
 from collections.abc import Callable
 from functools import wraps
@@ -14,10 +14,10 @@ OPTIONS = (
         "--binaries",
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="Folder to take programs from before all else (then KUBEBUILDER_ASSETS, then the cache).",
+        help="Folder to look for programs in first (then KUBEBUILDER_ASSETS, then the cache).",
     ),
-    click.option("--download", is_flag=True, help="Fetch official release binaries instead of building them."),
-    click.option("--download-from", metavar="URL", help="A mirror that has the same paths."),
+    click.option("--download", is_flag=True, help="Download official release binaries instead of building them."),
+    click.option("--download-from", metavar="URL", help="A mirror with the same paths, for --download."),
 )
 
 

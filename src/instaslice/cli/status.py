@@ -36,7 +36,7 @@ class ClusterStatus(msgspec.Struct):
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(name: str | None, output: str) -> None:
     """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
-    rows = [_row(cluster) for cluster in ([Cluster(name)] if name else clusters.every())]
+    rows = [_row(cluster) for cluster in ([Cluster(name)] if name else clusters.all_clusters())]
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
     elif not rows:

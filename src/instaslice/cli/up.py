@@ -7,9 +7,9 @@ import click
 
 from instaslice.cli.sourcing import source_options
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import LATENCIES, Cluster, Spec
+from instaslice.local.cluster import LATENCIES, Cluster, ClusterSpec
 
-NEW = Spec()
+NEW = ClusterSpec()
 EXAMPLES = """\b
 Examples:
   instaslice up                                    one emulated node with two A100-40GB
@@ -25,23 +25,23 @@ Examples:
 @click.argument("name", default="default")
 @click.option("--nodes", type=int, help=f"Emulated GPU nodes.  [default: {NEW.nodes}]")
 @click.option("--gpus", type=int, help=f"GPUs on each of them.  [default: {NEW.gpus}]")
-@click.option("--model", help=f"What they are.  [default: {NEW.model}]")
+@click.option("--model", help=f"Their model.  [default: {NEW.model}]")
 @click.option("--real-node", is_flag=True, default=None, help="Add a real kubelet with containerd on this machine.")
 @click.option("--kueue", is_flag=True, default=None, help="Add Kueue.")
 @click.option("--bare/--no-bare", default=None, help="Kubernetes alone, without InstaSlice.  [default: no-bare]")
 @click.option("--latency", type=click.Choice(LATENCIES), help=f"How long emulated GPUs take.  [default: {NEW.latency}]")
-@click.option("--port", default=0, metavar="PORT", help="Port of the API server; a free one if not given.")
+@click.option("--port", default=0, metavar="PORT", help="Port of the API server; by default a free one.")
 @click.option("--kubernetes", metavar="VERSION", help=f"Version of Kubernetes.  [default: {NEW.kubernetes}]")
 @source_options
-def command(name: str, port: int, source: Source, **asked: int | str | bool | None) -> None:
+def command(name: str, port: int, source: Source, **changes: int | str | bool | None) -> None:
     """Start a real Kubernetes on this machine with emulated GPU nodes, and InstaSlice on it.
 
     The first time, its programs are built from pinned Go modules (about eight minutes on two cores) and kept. Repeat
-    it at any time: what runs is left alone, what is missing is started, and what you do not name stays as it was.
+    it at any time: what runs is left alone, what is missing is started, and options that you omit stay as they were.
     """
     began = time.monotonic()
     cluster = Cluster(name)
-    spec = cluster.spec(**asked)
+    spec = cluster.spec(**changes)
     cluster.up(spec, source, port=port, say=lambda text: click.echo(text, err=True))
     suffix = "" if name == "default" else f" {name}"
     click.echo(

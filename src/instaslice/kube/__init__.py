@@ -5,7 +5,11 @@
     transport    retries, rate limit, errors               queue      keys to look at, each once
     client       the verbs                                 lease      one leader among replicas
     resource     a kind: its address and its struct        events     say it on the object
-    meta, core   the structs; storage those of volumes     coalescing_writer  one patch in flight per object
+    meta, core   the structs                               storage    those of volumes
+    lines        a stream cut into lines                   clock      time, injected
+    limits       rate limit and backoff                    quantities  `500m`, `1.5Gi`
+    errors       what can go wrong
+    coalescing_writer  one patch in flight per object
 
 A controller is a Cache and a Reflector a kind, handlers that add keys to a Queue, and workers that read the caches and
 write through the Client; a TaskGroup around all of it, so that what fails ends the process. Knows nothing of GPUs.

@@ -1,7 +1,7 @@
 """Where the programs of a cluster come from.
 
-In this order: a folder that the user names, `KUBEBUILDER_ASSETS`, the cache, and then a download (when asked for) or
-a build. Only what is asked for is fetched or built: a cluster of emulated nodes needs no kubelet.
+In this order: a folder that the user names, `KUBEBUILDER_ASSETS`, the cache, and then a download (if requested) or a
+build. Only what is needed is downloaded or built: a cluster of emulated nodes needs no kubelet.
 """
 
 import os
@@ -13,7 +13,7 @@ from instaslice.errors import BadInput
 from instaslice.local import build, components, debian, download, layout
 from instaslice.local.errors import NotAvailable
 
-PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok")
+CONTROL_PLANE = ("etcd", "kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kwok")
 NODE = (
     "kubelet",
     "containerd",
@@ -30,12 +30,12 @@ KUEUE = ("kueue",)
 
 def needed(*, real_node: bool, kueue: bool) -> list[str]:
     """The programs of a cluster with these parts, and no others."""
-    return [*PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ())]
+    return [*CONTROL_PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ())]
 
 
 @dataclass(frozen=True)
 class Source:
-    """How the user wants programs to be found."""
+    """Where the user wants programs to come from."""
 
     folder: Path | None = None
     download: bool = False
@@ -49,48 +49,63 @@ class Source:
 
 
 def locate(names: Sequence[str], source: Source, kubernetes: str = components.KUBERNETES) -> dict[str, Path]:
-    """A path for every program, fetched or built where it must be. Raises BadInput or NotAvailable in one line."""
+    """The path of every program, downloaded or built if it is missing. Raises BadInput or NotAvailable in one line."""
     if kubernetes not in components.KUBERNETES_VERSIONS and not source.download:
         known = ", ".join(components.KUBERNETES_VERSIONS)
         raise BadInput(f"Kubernetes {kubernetes} is not pinned here: choose {known}, or any with --download")
-    found = {name: path for name in names if (path := _given(name, source))}
-    missing = [name for name in names if name not in found]
-    for home, wanted, module in _homes(missing, kubernetes):
-        if not all((home / name).exists() for name in wanted):
-            _make_room_for(home)
-            if module is None:
-                debian.unpack(wanted, home)
-            elif source.download and download.available(module):
-                download.download(module, wanted, home, source.download_from)
-            else:
-                build.build(module, wanted, home)
-        found.update({name: home / name for name in wanted})
-    return found
+    given = {name: path for name in names if (path := _given(name, source))}
+    groups = _groups([name for name in names if name not in given], kubernetes)
+    incomplete = [group for group in groups if not group.complete]
+    for step, group in enumerate(incomplete, start=1):
+        group.obtain(source, f"[{step}/{len(incomplete)}] ")
+    return given | {name: group.folder / name for group in groups for name in group.programs}
+
+
+def missing(names: Sequence[str], source: Source, kubernetes: str = components.KUBERNETES) -> list[str]:
+    """The programs that `locate` would have to download or build."""
+    groups = _groups([name for name in names if not _given(name, source)], kubernetes)
+    return [name for group in groups for name in group.programs if not (group.folder / name).exists()]
 
 
 def _given(name: str, source: Source) -> Path | None:
-    """In a folder that was named for us, the flag before the variable."""
+    """The program in a folder that the user named: the flag takes precedence over the variable."""
     folders = [source.folder, os.environ.get("KUBEBUILDER_ASSETS")]
-    places = (Path(folder).absolute() / name for folder in folders if folder)
-    return next((place for place in places if os.access(place, os.X_OK)), None)
+    paths = (Path(folder).absolute() / name for folder in folders if folder)
+    return next((path for path in paths if os.access(path, os.X_OK)), None)
 
 
-def _homes(names: Sequence[str], kubernetes: str) -> list[tuple[Path, list[str], components.Module | None]]:
-    """The programs by the cache folder that holds them: one a module and version, one for Debian's."""
-    base = layout.cache() / components.home()
-    homes: list[tuple[Path, list[str], components.Module | None]] = []
-    for module in components.modules(kubernetes):
-        wanted = [name for name in names if name in module.commands]
-        if wanted:
-            homes.append((base / module.directory, wanted, module))
-    packaged = [name for name in names if name in debian.PACKAGES]
-    if packaged:
-        homes.append((base / "debian", packaged, None))
-    return homes
+@dataclass(frozen=True)
+class _Group:
+    """Programs that share a folder of the cache: those of one Go module, or, without a module, Debian's."""
+
+    folder: Path
+    programs: list[str]
+    module: components.Module | None = None
+
+    @property
+    def complete(self) -> bool:
+        return all((self.folder / name).exists() for name in self.programs)
+
+    def obtain(self, source: Source, step: str) -> None:
+        try:
+            self.folder.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NotAvailable(
+                f"{self.folder.parent}: cannot be created ({error.strerror}); set XDG_CACHE_HOME"
+            ) from error
+        if self.module is None:
+            debian.unpack(self.programs, self.folder)
+        elif source.download and download.available(self.module):
+            download.download(self.module, self.programs, self.folder, source.download_from, step)
+        else:
+            build.build(self.module, self.programs, self.folder, step)
 
 
-def _make_room_for(home: Path) -> None:
-    try:
-        home.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise NotAvailable(f"{home.parent}: cannot be made ({error.strerror}); set XDG_CACHE_HOME") from error
+def _groups(names: Sequence[str], kubernetes: str) -> list[_Group]:
+    base = layout.cache() / components.platform_directory()
+    by_module = [
+        _Group(base / module.directory, [name for name in names if name in module.commands], module)
+        for module in components.modules(kubernetes)
+    ]
+    packaged = _Group(base / "debian", [name for name in names if name in debian.PACKAGES])
+    return [group for group in (*by_module, packaged) if group.programs]

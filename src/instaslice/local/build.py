@@ -1,7 +1,7 @@
-"""Build programs from a pinned Go module, once, whoever asks and however often.
+"""Build programs from a pinned Go module, once, however many callers there are.
 
-The build happens in a scratch directory beside the result and is moved there when it is whole: an interrupted
-build leaves nothing that could be taken for a program. A file lock makes a second caller wait and then find it.
+The build runs in a scratch directory beside the target and is moved there when it is complete: an interrupted build
+leaves nothing that looks like a program. A file lock makes a second caller wait for the result of the first.
 """
 
 import os
@@ -11,49 +11,43 @@ import signal
 import subprocess
 import tempfile
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from instaslice.local import components, golang, layout
 from instaslice.local.components import Module
 from instaslice.local.errors import NotAvailable
-from instaslice.local.progress import Progress, Shown
+from instaslice.local.progress import ConsoleProgress, Progress
 
 MODULES = Path(__file__).parent / "modules"
-ROOM = 700 << 20
-"""Bytes that the programs of a whole cluster take."""
-BUILD_ROOM = 6 << 30
+DISK_NEEDED = 700 << 20
+"""Bytes that the programs of a cluster take."""
+BUILD_DISK_NEEDED = 6 << 30
 """Bytes that Go's own caches take while the largest module is built."""
-FEW = 50
-"""Packages still to compile below which Go's cache holds the bulk already and needs no more room."""
+FEW_PACKAGES = 50
+"""With fewer packages left to compile, Go's cache already holds most and needs no more room."""
 
 
-def build(
-    module: Module,
-    commands: Sequence[str],
-    target: Path,
-    show: Callable[[str], AbstractContextManager[Progress]] = Shown,
-) -> None:
-    """See that `target` holds every program in `commands`. Raises NotAvailable in one line."""
+def build(module: Module, commands: Sequence[str], target: Path, step: str = "") -> None:
+    """Make sure that `target` holds every program in `commands`. Raises NotAvailable in one line."""
     with layout.lock(target.with_name(f".{target.name}.lock")):
         missing = [name for name in commands if not (target / name).exists()]
         if not missing:
             return
         for stale in target.parent.glob(f".{target.name}-*"):
             shutil.rmtree(stale, ignore_errors=True)
-        _check_room(target.parent, ROOM, "set XDG_CACHE_HOME to a place with more room")
+        _check_disk(target.parent, DISK_NEEDED, "set XDG_CACHE_HOME to a place with more room")
         source = MODULES / module.directory
         if not source.is_dir():
             pinned = sorted(each.name for each in MODULES.iterdir())
             raise NotAvailable(f"{module.name} {module.version} is not pinned here (pinned: {', '.join(pinned)})")
         go = golang.find(_go_directive(source))
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
-            title = f"building {', '.join(missing)} ({module.name} {module.version})"
-            with show(title) as progress:
+            with ConsoleProgress(f"{step}building {module.name} {module.version}: {', '.join(missing)}") as progress:
                 _compile(go, source, module, missing, Path(scratch), progress)
             target.mkdir(exist_ok=True)
-            # The files before the programs: who finds the program finds all.
+            # The files before the programs: whoever finds the programs finds the files.
             if module.files:
                 _copy(_module_directory(go, source, module), module.files, target)
             for name in missing:
@@ -62,8 +56,8 @@ def build(
 
 def _compile(go: Path, source: Path, module: Module, commands: list[str], scratch: Path, progress: Progress) -> None:
     env = _environment()
-    told = subprocess.run([go, "env", "GOCACHE"], cwd=source, env=env, capture_output=True, text=True, check=True)
-    go_cache = Path(told.stdout.strip())
+    found = subprocess.run([go, "env", "GOCACHE"], cwd=source, env=env, capture_output=True, text=True, check=True)
+    go_cache = Path(found.stdout.strip())
     go_cache.mkdir(parents=True, exist_ok=True)
     packages = [module.package(name) for name in commands]
     listed = subprocess.run(
@@ -77,13 +71,13 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
     if listed.returncode:
         raise _failure(module, listed.stderr.splitlines())
     total = listed.stdout.count("true")
-    if total > FEW:
-        _check_room(go_cache, BUILD_ROOM, "set GOCACHE and GOMODCACHE to a place with more room")
+    if total > FEW_PACKAGES:
+        _check_disk(go_cache, BUILD_DISK_NEEDED, "set GOCACHE and GOMODCACHE to a place with more room")
     linker = " ".join(["-s -w", *(f"-X {key}={value}" for key, value in module.stamp.items())])
-    # A single package may not be named like its program (etcd's is `server`), so its file is named; several go to a
-    # directory under their own names.
+    # A single package may not have the name of its program (etcd's is `server`), so the output is a file; several
+    # packages are written to a directory under their own names.
     output = scratch / commands[0] if len(commands) == 1 else scratch
-    said: deque[str] = deque(maxlen=50)
+    output_lines: deque[str] = deque(maxlen=50)
     compiler = subprocess.Popen(
         [go, "build", "-v", "-ldflags", linker, "-o", f"{output}{'' if len(commands) == 1 else os.sep}", *packages],
         cwd=source,
@@ -96,7 +90,7 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
     try:
         assert compiler.stderr is not None
         for done, line in enumerate(compiler.stderr, start=1):
-            said.append(line.rstrip())
+            output_lines.append(line.rstrip())
             progress.step(min(done, total), total)
         code = compiler.wait()
     finally:
@@ -104,7 +98,7 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
             os.killpg(compiler.pid, signal.SIGKILL)
         compiler.wait()
     if code:
-        raise _failure(module, list(said))
+        raise _failure(module, list(output_lines))
 
 
 def _environment() -> dict[str, str]:
@@ -113,10 +107,10 @@ def _environment() -> dict[str, str]:
         "CGO_ENABLED": "0",
         "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
         "GOTOOLCHAIN": "local",
-        "GOAMD64": components.level(),
-        "GOROOT": "",  # one that was set for another Go than the one that was found
+        "GOAMD64": components.cpu_level(),
+        "GOROOT": "",  # may be set for another Go than the one found
         "GOWORK": "off",
-        # The compiler trades memory for time: a tenth of the build on two cores.
+        # More memory for less time: a tenth of the build on two cores.
         "GOGC": os.environ.get("GOGC", "400"),
     }
 
@@ -124,8 +118,8 @@ def _environment() -> dict[str, str]:
 def _module_directory(go: Path, source: Path, module: Module) -> Path:
     """Where Go unpacked the module."""
     argv = [str(go), "list", "-m", "-f", "{{.Dir}}", module.path]
-    told = subprocess.run(argv, cwd=source, env=_environment(), capture_output=True, text=True, check=True)
-    return Path(told.stdout.strip())
+    found = subprocess.run(argv, cwd=source, env=_environment(), capture_output=True, text=True, check=True)
+    return Path(found.stdout.strip())
 
 
 def _copy(source: Path, files: Sequence[str], target: Path) -> None:
@@ -140,15 +134,15 @@ def _copy(source: Path, files: Sequence[str], target: Path) -> None:
 
 
 def _failure(module: Module, lines: list[str]) -> NotAvailable:
-    telling = [line.strip() for line in lines if line.strip() and not line.startswith("go: downloading")]
-    last = telling[-1] if telling else "go said nothing"
-    full = next((line for line in telling if "no space left" in line), None)
+    lines = [line.strip() for line in lines if line.strip() and not line.startswith("go: downloading")]
+    last = lines[-1] if lines else "go printed nothing"
+    full = next((line for line in lines if "no space left" in line), None)
     if full:
         return NotAvailable(f"building {module.name} {module.version}: the disk is full ({full}); make room")
     return NotAvailable(f"building {module.name} {module.version} failed ({last}); {golang.REMEDY}")
 
 
-def _check_room(directory: Path, needed: int, remedy: str) -> None:
+def _check_disk(directory: Path, needed: int, remedy: str) -> None:
     free = shutil.disk_usage(directory).free
     if free < needed:
         raise NotAvailable(

@@ -1,4 +1,4 @@
-"""A cgroup of a cluster's own, in which the pods of its real node live: made, and removed with all that is in it."""
+"""The cgroup of a cluster, in which the pods of its real node run: created, and removed with everything in it."""
 
 import os
 import time
@@ -15,20 +15,20 @@ def make(name: str) -> None:
         folder.mkdir(exist_ok=True)
         if folder.parent.name != "cpuset":
             continue
-        # A new cpuset on cgroup v1 is empty and takes no process until it is told its processors and memory.
+        # A new cpuset on cgroup v1 is empty and accepts no process until its processors and memory are set.
         for file in ("cpuset.cpus", "cpuset.mems"):
             if not (folder / file).read_text().strip():
                 (folder / file).write_text((folder.parent / file).read_text())
 
 
 def remove(name: str) -> None:
-    """Every process in it must have ended; safe to repeat. Raises LocalError where something still runs."""
+    """Every process in it must have ended; safe to repeat. Raises LocalError if something still runs."""
     for top in _folders(name):
         _remove(top)
 
 
 def _folders(name: str) -> list[Path]:
-    """Our cgroup in every hierarchy: one on cgroup v2, one a controller on v1, none where there are no cgroups."""
+    """Our cgroup in every hierarchy: one on cgroup v2, one per controller on v1, none without cgroups."""
     if not ROOT.is_dir():
         return []
     if (ROOT / "cgroup.controllers").exists():
@@ -41,7 +41,7 @@ def _remove(top: Path) -> None:
         return
     folders = [Path(path) for path, _, _ in os.walk(top, topdown=False)]
     for folder in folders:
-        # The kernel lets go of a cgroup a moment after its last process.
+        # The kernel releases a cgroup a moment after its last process.
         for attempt in range(100):
             try:
                 folder.rmdir()

@@ -1,7 +1,7 @@
-"""A whole local cluster: up, down, status. The command line, the tests and the benchmarks all come in here.
+"""A local cluster: up, down, status. The command line, the tests and the benchmarks all enter here.
 
-Crash-only: what a cluster is stands in its record before anything of it is started, so that `up` after a crash finds
-what is missing and starts it, and `down` finds everything that must go.
+Crash-only: the record of a cluster is written before anything is started, so that `up` after a crash starts what is
+missing, and `down` finds everything to remove.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from instaslice.errors import BadInput
 from instaslice.files import write_atomically
 from instaslice.geometry import models
 from instaslice.local import binaries, components, kueue, layout, nodes, operator, ports, realnode
+from instaslice.local.control_plane import PORTS, ControlPlane
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
 from instaslice.local.network import Network
-from instaslice.local.objects import KWOK, Objects, takes_pods
+from instaslice.local.objects import KWOK, ClusterObjects, accepts_pods
 from instaslice.local.operator import Operator
-from instaslice.local.plane import PORTS, Plane
 from instaslice.local.process import Processes
 
 Say = Callable[[str], None]
 LATENCIES = ("none", "h200")
 
 
-class Spec(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     """What the user asked for."""
 
     nodes: int = 1
@@ -41,27 +41,27 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     bare: bool = False
     """Kubernetes alone, without InstaSlice."""
     latency: str = "none"
-    """How long the emulated GPUs take for their work; a name that `instaslice agent` knows."""
+    """How long the emulated GPUs take for each step; a value of `instaslice agent --latency`."""
     kubernetes: str = components.KUBERNETES
 
     def __post_init__(self) -> None:
         if not 0 <= self.nodes <= 5000:
             raise BadInput(f"--nodes {self.nodes}: between 0 and 5000")
         if not 1 <= self.gpus <= 16:
-            raise BadInput(f"--gpus {self.gpus}: between 1 and 16 a node")
+            raise BadInput(f"--gpus {self.gpus}: between 1 and 16 per node")
         if self.latency not in LATENCIES:
             raise BadInput(f"--latency {self.latency}: one of {', '.join(LATENCIES)}")
         models.named(self.model)
 
 
 FORMAT = 1
-"""How the parts of a cluster reach each other: goes up when what runs cannot be joined by what this version starts."""
+"""How the parts of a cluster reach each other: incremented when this version cannot join a running cluster."""
 
 
-class Record(msgspec.Struct, kw_only=True):
-    """What stands in `cluster.json`."""
+class ClusterRecord(msgspec.Struct, kw_only=True):
+    """The content of `cluster.json`."""
 
-    spec: Spec
+    spec: ClusterSpec
     format: int = 0
     ports: dict[str, int]
     programs: dict[str, str]
@@ -88,17 +88,17 @@ class Cluster:
     def exists(self) -> bool:
         return self.layout.record.exists()
 
-    def spec(self, **changes: object) -> Spec:
-        """What the cluster is, or what a new one would be, with these changes; None changes nothing."""
-        now = self.record().spec if self.exists else Spec()
+    def spec(self, **changes: object) -> ClusterSpec:
+        """The spec of the cluster, or the default of a new one, with these changes; None changes nothing."""
+        now = self.record().spec if self.exists else ClusterSpec()
         return msgspec.structs.replace(now, **{key: value for key, value in changes.items() if value is not None})
 
-    def record(self) -> Record:
+    def record(self) -> ClusterRecord:
         try:
-            return msgspec.json.decode(self.layout.record.read_bytes(), type=Record)
+            return msgspec.json.decode(self.layout.record.read_bytes(), type=ClusterRecord)
         except FileNotFoundError:
             raise LocalError(
-                f"no cluster {self.name!r}; `instaslice up` makes one, `instaslice status` lists them"
+                f"no cluster {self.name!r}; `instaslice up` starts one, `instaslice status` lists them"
             ) from None
         except msgspec.DecodeError as error:
             raise LocalError(
@@ -107,10 +107,10 @@ class Cluster:
 
     # Up ----------------------------------------------------------------------------------------------------------
 
-    def up(self, spec: Spec, source: binaries.Source, *, port: int = 0, say: Say = lambda _: None) -> None:
+    def up(self, spec: ClusterSpec, source: binaries.Source, *, port: int = 0, say: Say = lambda _: None) -> None:
         """Bring the cluster to `spec`, from nothing or from whatever a crash left. Safe to repeat.
 
-        Raises an InstasliceError in one line; what this call started is then stopped again.
+        Raises an InstasliceError in one line; what this call has started is then stopped.
         """
         if spec.real_node:
             realnode.check(self.layout)
@@ -121,26 +121,26 @@ class Cluster:
                 ports.require(port)
             wanted = binaries.needed(real_node=spec.real_node, kueue=spec.kueue)
             programs = binaries.locate(wanted, source, spec.kubernetes)
-            with self._undone_on_failure():
-                self._write(spec, programs, port)
+            with self._stop_on_failure():
+                self._write_record(spec, programs, port)
                 self._start(say)
 
-    def _refuse_changes(self, before: Record, spec: Spec) -> None:
-        """What cannot become true while the cluster is there."""
+    def _refuse_changes(self, before: ClusterRecord, spec: ClusterSpec) -> None:
+        """What cannot change while the cluster exists."""
         if before.spec.kubernetes != spec.kubernetes:
             running = f"Kubernetes {before.spec.kubernetes}"
         elif spec.bare and not before.spec.bare:
             running = "InstaSlice, which pods may depend on"
-        elif before.format != FORMAT and self._runs():
-            running = "as another version of InstaSlice made it"
+        elif before.format != FORMAT and self._is_running():
+            running = "as another version of InstaSlice started it"
         else:
             return
         raise BadInput(f"cluster {self.name!r} runs {running}; `instaslice down {self.name}` first")
 
     @contextmanager
-    def _undone_on_failure(self) -> Iterator[None]:
+    def _stop_on_failure(self) -> Iterator[None]:
         """A failed start leaves nothing running; the logs stay until `down` or the next `up`."""
-        ran = self._runs()
+        ran = self._is_running()
         try:
             yield
         except BaseException:
@@ -148,10 +148,10 @@ class Cluster:
                 self._end_processes()
             raise
 
-    def _write(self, spec: Spec, programs: dict[str, Path], port: int) -> None:
-        """The record first: what is started afterwards can be found by it."""
+    def _write_record(self, spec: ClusterSpec, programs: dict[str, Path], port: int) -> None:
+        """Written first: everything started afterwards can be found by it."""
         with layout.lock(layout.clusters() / ".ports.lock"):
-            record = Record(
+            record = ClusterRecord(
                 spec=spec,
                 format=FORMAT,
                 ports=self._ports(port),
@@ -163,76 +163,76 @@ class Cluster:
             self.layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_atomically(self.layout.record, msgspec.json.format(msgspec.json.encode(record)))
 
-    def _ports(self, asked: int) -> dict[str, int]:
-        """Those of the record while something runs on them or nobody else took them, and new ones for the rest."""
+    def _ports(self, requested: int) -> dict[str, int]:
+        """The recorded ports, as long as they are in use by this cluster or free, and new ones for the rest."""
         kept = self.record().ports if self.exists else {}
-        mine = self._runs()
-        if mine and asked and asked != kept["kube-apiserver"]:
+        mine = self._is_running()
+        if mine and requested and requested != kept["kube-apiserver"]:
             raise BadInput(f"cluster {self.name!r} runs on port {kept['kube-apiserver']}; end it to move it")
         if not mine and not all(ports.free(each) for each in kept.values()):
             kept = {}
-        taken = {asked, *kept.values()}
-        for other in every():
-            # One that is being removed, or cannot be read, keeps nobody from starting.
+        taken = {requested, *kept.values()}
+        for other in all_clusters():
+            # A cluster that is being removed, or cannot be read, must not block others.
             with suppress(LocalError):
                 taken.update(other.record().ports.values())
         new = [name for name in PORTS if name not in kept]
         chosen = dict(zip(new, ports.choose(len(new), taken), strict=True))
-        return {**kept, **chosen, **({"kube-apiserver": asked} if asked else {})}
+        return {**kept, **chosen, **({"kube-apiserver": requested} if requested else {})}
 
     def _start(self, say: Say) -> None:
         record, plane = self.record(), self.plane()
         plane.prepare()
         commands = plane.commands()
         say(f"starting Kubernetes {record.spec.kubernetes}")
-        # The API server waits for etcd by itself; the others would end without an API server.
+        # The API server waits for etcd; the others would exit without an API server.
         for name in ("etcd", "kube-apiserver"):
             self.processes.start(name, commands.pop(name))
         self.processes.wait("kube-apiserver", plane.ready("kube-apiserver"))
         kwok = commands.pop("kwok")
         for name, argv in commands.items():
             self.processes.start(name, argv)
-        asyncio.run(self._fill(kwok, say))
+        asyncio.run(self._install(kwok, say))
         for name in (*commands, "kwok"):
             self.processes.wait(name, plane.ready(name))
 
-    async def _fill(self, kwok: list[str], say: Say) -> None:
-        """What has to be in the API server, kwok once it has a role there, and the nodes."""
+    async def _install(self, kwok: list[str], say: Say) -> None:
+        """Fill the API server: roles (then start kwok, which needs one), InstaSlice, nodes, Kueue."""
         spec = self.record().spec
-        async with Objects.connect(self.kubeconfig) as objects:
-            await objects.allow("kwok", KWOK)
+        async with ClusterObjects.connect(self.kubeconfig) as objects:
+            await objects.grant("kwok", KWOK)
             self.processes.start("kwok", kwok)
-            ours = self.operator()
+            instaslice = self.operator()
             if not spec.bare:
-                # Early: they take as long to start as the nodes take to become ready.
+                # Early: its processes start while the nodes become ready.
                 say("starting InstaSlice")
-                await ours.install(objects)
+                await instaslice.install(objects)
             if spec.real_node:
                 say("starting a real node")
                 if not spec.bare:
-                    await objects.gpus(realnode.NAME, spec.gpus, models.named(spec.model))
+                    await objects.label_gpus(realnode.NAME, spec.gpus, models.named(spec.model))
                 await asyncio.to_thread(self.real_node().start, self.processes)
             await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
             expected = [nodes.name(index) for index in range(spec.nodes)]
             expected += [realnode.NAME] if spec.real_node else []
             say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")
             await objects.nodes_ready(expected)
-            await objects.takes_pods()
+            await objects.namespace_ready()
             if spec.kueue:
                 say("starting Kueue")
                 await kueue.install(objects, self.plane(), self.processes)
             if not spec.bare:
-                for name in (*ours.commands(), *([realnode.AGENT] if spec.real_node else [])):
-                    await ours.ready(name, objects)
+                for name in (*instaslice.commands(), *([realnode.AGENT] if spec.real_node else [])):
+                    await instaslice.ready(name, objects)
 
     def operator(self) -> Operator:
         spec = self.record().spec
         real = realnode.NAME if spec.real_node else ""
         return Operator(self.plane(), self.processes, spec.latency, real)
 
-    def plane(self) -> Plane:
+    def plane(self) -> ControlPlane:
         record = self.record()
-        return Plane(self.layout, record.ports, {name: Path(path) for name, path in record.programs.items()})
+        return ControlPlane(self.layout, record.ports, {name: Path(path) for name, path in record.programs.items()})
 
     def real_node(self) -> realnode.RealNode:
         record = self.record()
@@ -257,9 +257,9 @@ class Cluster:
             self.real_node().start(self.processes)
             return
         if component in operator.ROLES:
-            # In a thread: callers that have an event loop of their own may call this too.
+            # In a thread: the caller may be running an event loop.
             with ThreadPoolExecutor(1) as thread:
-                thread.submit(asyncio.run, self._start_ours(component)).result()
+                thread.submit(asyncio.run, self._start_operator(component)).result()
             return
         plane = self.plane()
         if component == kueue.NAME:
@@ -268,11 +268,11 @@ class Cluster:
         self.processes.start(component, plane.commands()[component])
         self.processes.wait(component, plane.ready(component))
 
-    async def _start_ours(self, component: str) -> None:
-        ours = self.operator()
-        ours.start(component)
-        async with Objects.connect(self.kubeconfig) as objects:
-            await ours.ready(component, objects)
+    async def _start_operator(self, component: str) -> None:
+        instaslice = self.operator()
+        instaslice.start(component)
+        async with ClusterObjects.connect(self.kubeconfig) as objects:
+            await instaslice.ready(component, objects)
 
     def pause(self, component: str) -> None:
         self._signal(component, signal.SIGSTOP)
@@ -289,14 +289,14 @@ class Cluster:
     # Down --------------------------------------------------------------------------------------------------------
 
     def down(self) -> bool:
-        """End and remove everything of this cluster, also what a crash left. False when there was nothing."""
+        """End and remove everything of this cluster, even after a crash. False if there was nothing."""
         with self.layout.locked():
-            there = self.layout.root.exists() or bool(self.processes.strays())
+            existed = self.layout.root.exists() or bool(self.processes.strays())
             self._end_processes()
             shutil.rmtree(self.layout.root, ignore_errors=True)
             if self.layout.root.exists():
                 raise LocalError(f"{self.layout.root} cannot be removed; remove it by hand")
-        return there
+        return existed
 
     def _end_processes(self) -> None:
         self.processes.kill_all()
@@ -306,8 +306,8 @@ class Cluster:
             network = None
         realnode.remove(self.layout, network)
 
-    def _runs(self) -> bool:
-        """Whether any component does."""
+    def _is_running(self) -> bool:
+        """Whether any component runs."""
         return any(self.components().values())
 
     def components(self) -> dict[str, bool]:
@@ -315,12 +315,12 @@ class Cluster:
         return {name: self.processes.find(name) is not None for name in self.processes.names()}
 
     async def count_ready(self) -> int:
-        """How many nodes are ready, by the API server's word. Raises KubeError."""
-        async with Objects.connect(self.kubeconfig) as objects:
-            return sum(map(takes_pods, await objects.nodes()))
+        """How many nodes are ready, according to the API server. Raises KubeError."""
+        async with ClusterObjects.connect(self.kubeconfig) as objects:
+            return sum(map(accepts_pods, await objects.nodes()))
 
 
-def every() -> list[Cluster]:
+def all_clusters() -> list[Cluster]:
     """All clusters of this user."""
     home = layout.clusters()
     return [Cluster(entry.parent.name) for entry in sorted(home.glob("*/cluster.json"))]

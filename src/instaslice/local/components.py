@@ -1,7 +1,7 @@
-"""What a local cluster is made of: every version this project pins outside Python stands here.
+"""The components of a local cluster: every version that this project pins outside Python.
 
 A component is a Go module of its own under `modules/` (their dependencies clash), or a Debian package.
-Change a version here and run `make generate`: it writes the module's `go.mod` and `go.sum` anew.
+Change a version here and run `make generate`: it updates the module's `go.mod` and `go.sum`.
 """
 
 import os
@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 
 KUBERNETES = "1.37.1"
-"""The Kubernetes that `instaslice up` starts unless it is told otherwise."""
+"""The Kubernetes that `instaslice up` starts by default."""
 
 KUBERNETES_VERSIONS = (KUBERNETES, "1.36.4")
 """The versions whose modules are pinned in this repository."""
 
-_V3 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
-"""x86-64-v3, as Linux names its parts."""
+X86_64_V3 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe", "xsave"}
+"""The CPU flags of x86-64-v3, as Linux names them."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Module:
     stamp: dict[str, str] = field(default_factory=dict, hash=False)
     """Linker variables that carry the version (`-X key=value`)."""
     files: tuple[str, ...] = ()
-    """Files and folders of the module that are kept beside its programs."""
+    """Files and folders of the module that are copied beside its programs."""
     staged: bool = False
     """Kubernetes: its staging modules are required at v0.0.0 and need a `replace` each."""
 
@@ -48,25 +48,13 @@ class Module:
 def kubernetes(version: str) -> Module:
     major, minor, _ = version.split(".")
     stamp = "k8s.io/component-base/version"
+    programs = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl", "kubelet")
     return Module(
         name="kubernetes",
         path="k8s.io/kubernetes",
         version=version,
-        commands={
-            name: f"cmd/{name}"
-            for name in (
-                "kube-apiserver",
-                "kube-scheduler",
-                "kube-controller-manager",
-                "kubectl",
-                "kubelet",
-            )
-        },
-        stamp={
-            f"{stamp}.gitVersion": f"v{version}",
-            f"{stamp}.gitMajor": major,
-            f"{stamp}.gitMinor": minor,
-        },
+        commands={name: f"cmd/{name}" for name in programs},
+        stamp={f"{stamp}.gitVersion": f"v{version}", f"{stamp}.gitMajor": major, f"{stamp}.gitMinor": minor},
         staged=True,
     )
 
@@ -83,22 +71,14 @@ CONTAINERD = Module(
     "containerd",
     "github.com/containerd/containerd/v2",
     "2.4.2",
-    {
-        "containerd": "cmd/containerd",
-        "containerd-shim-runc-v2": "cmd/containerd-shim-runc-v2",
-        "ctr": "cmd/ctr",
-    },
+    {name: f"cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")},
     {"github.com/containerd/containerd/v2/version.Version": "2.4.2"},
 )
 CNI = Module(
     "cni",
     "github.com/containernetworking/plugins",
     "1.9.1",
-    {
-        "bridge": "plugins/main/bridge",
-        "loopback": "plugins/main/loopback",
-        "host-local": "plugins/ipam/host-local",
-    },
+    {"bridge": "plugins/main/bridge", "loopback": "plugins/main/loopback", "host-local": "plugins/ipam/host-local"},
 )
 KUEUE = Module(
     "kueue",
@@ -119,22 +99,22 @@ def modules(kubernetes_version: str = KUBERNETES) -> tuple[Module, ...]:
 
 
 def platform() -> str:
-    """This machine in Go's words: `linux-amd64`."""
-    told = os.uname()
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(told.machine, told.machine)
-    return f"{told.sysname.lower()}-{machine}"
+    """This machine as Go names it: `linux-amd64`."""
+    uname = os.uname()
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(uname.machine, uname.machine)
+    return f"{uname.sysname.lower()}-{machine}"
 
 
-def level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """What the CPU can do, in the words of GOAMD64. A cluster built for v3 needs a twentieth less of it than for v1."""
+def cpu_level(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """What the CPU supports, as a value of GOAMD64. A cluster built for v3 needs a twentieth less CPU than for v1."""
     try:
         flags = re.search(r"^flags\s*:(.*)$", cpuinfo.read_text(), re.MULTILINE)
     except OSError:
         return "v1"
-    return "v3" if flags and set(flags[1].split()) >= _V3 else "v1"
+    return "v3" if flags and set(flags[1].split()) >= X86_64_V3 else "v1"
 
 
-def home() -> str:
+def platform_directory() -> str:
     """The folder of the cache for programs that run on this machine: `linux-amd64`, or `linux-amd64-v3`."""
-    able = level()
-    return platform() if able == "v1" else f"{platform()}-{able}"
+    level = cpu_level()
+    return platform() if level == "v1" else f"{platform()}-{level}"

@@ -1,7 +1,7 @@
-"""Programs that come as Debian packages: unpacked into the cache, nothing installed over the machine's own.
+"""Programs from Debian packages: unpacked into the cache, never installed on the machine.
 
-runc needs a C compiler and libseccomp to build, busybox is no Go at all: for these two the distribution's packages
-are the simplest source that is kept up to date.
+runc needs a C compiler and libseccomp to build, and busybox is not written in Go: for these two the distribution's
+packages are the simplest source that is kept up to date.
 """
 
 import shutil
@@ -14,11 +14,11 @@ from instaslice.local import layout
 from instaslice.local.errors import NotAvailable
 
 PACKAGES = {"runc": ("runc", "usr/sbin/runc"), "busybox": ("busybox-static", "bin/busybox")}
-"""Program → package, and where it lies in it."""
+"""Program → package, and its path in the package."""
 
 
 def unpack(programs: Sequence[str], target: Path) -> None:
-    """See that `target` holds every program. Raises NotAvailable in one line."""
+    """Make sure that `target` holds every program. Raises NotAvailable in one line."""
     with layout.lock(target.with_name(f".{target.name}.lock")):
         missing = [name for name in programs if not (target / name).exists()]
         if not missing:
@@ -36,7 +36,7 @@ def unpack(programs: Sequence[str], target: Path) -> None:
                 package, inside = PACKAGES[name]
                 archive = next(here.glob(f"{package}_*.deb"))
                 _run(["dpkg-deb", "--extract", str(archive), str(here / package)], here)
-                # Debian moves /bin into /usr: the package may have either.
+                # Debian has moved /bin into /usr: the package may have either.
                 found = next(
                     each for each in (here / package / inside, here / package / "usr" / inside) if each.exists()
                 )
@@ -44,19 +44,11 @@ def unpack(programs: Sequence[str], target: Path) -> None:
 
 
 def _fetch(packages: list[str], here: Path) -> None:
-    """Download with the machine's sources, but lists and archives of our own: the machine's may be empty or old."""
+    """Download from the machine's sources, but with our own lists and archives: the machine's may be empty or old."""
     for folder in ("lists/partial", "archives/partial"):
         (here / folder).mkdir(parents=True)
-    apt = [
-        "apt-get",
-        "-qq",
-        "-o",
-        f"Dir::State::lists={here}/lists",
-        "-o",
-        f"Dir::Cache={here}",
-        "-o",
-        "APT::Sandbox::User=",
-    ]
+    options = [f"Dir::State::lists={here}/lists", f"Dir::Cache={here}", "APT::Sandbox::User="]
+    apt = ["apt-get", "-qq", *(word for option in options for word in ("-o", option))]
     _run([*apt, "update"], here)
     _run([*apt, "download", *packages], here)
 
@@ -64,5 +56,7 @@ def _fetch(packages: list[str], here: Path) -> None:
 def _run(argv: list[str], here: Path) -> None:
     done = subprocess.run(argv, cwd=here, capture_output=True, text=True, check=False)
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or "it said nothing").splitlines()[-1]
-        raise NotAvailable(f"{argv[0]} failed ({said}); put runc and busybox into a folder and name it with --binaries")
+        output = (done.stderr.strip() or done.stdout.strip() or "it printed nothing").splitlines()[-1]
+        raise NotAvailable(
+            f"{argv[0]} failed ({output}); put runc and busybox into a folder and name it with --binaries"
+        )

@@ -1,7 +1,7 @@
 """Official release binaries instead of a build: `instaslice up --download`.
 
-The address of a file is the projects' own, path and all; `--download-from URL` puts another host and prefix before
-the same path, for mirrors and closed networks. Nothing is used whose published SHA-256 does not match.
+Files come from the projects' own addresses; `--download-from URL` puts another host and prefix before the same path,
+for mirrors and closed networks. A file is used only if its published SHA-256 matches.
 """
 
 import hashlib
@@ -10,15 +10,14 @@ import tarfile
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from instaslice.local import layout
 from instaslice.local.components import CNI, CONTAINERD, ETCD, Module, platform
 from instaslice.local.errors import NotAvailable
-from instaslice.local.progress import Progress, Shown, Silent
+from instaslice.local.progress import ConsoleProgress, NoProgress, Progress
 
 CHUNK = 1 << 20
 TIMEOUT = 60
@@ -26,7 +25,7 @@ TIMEOUT = 60
 
 @dataclass(frozen=True)
 class Release:
-    """Where a project publishes a file: `path` and the file with its checksum, below `host`."""
+    """Where a project publishes a file: its path and that of its checksum, below `host`."""
 
     host: str
     path: str
@@ -65,9 +64,9 @@ def download(
     commands: Sequence[str],
     target: Path,
     base: str | None,
-    show: Callable[[str], AbstractContextManager[Progress]] = Shown,
+    step: str = "",
 ) -> None:
-    """See that `target` holds every program in `commands`. Raises NotAvailable in one line; leaves nothing half."""
+    """Make sure that `target` holds every program in `commands`. Raises NotAvailable; leaves nothing partial."""
     with layout.lock(target.with_name(f".{target.name}.lock")):
         for name in commands:
             if (target / name).exists():
@@ -75,7 +74,7 @@ def download(
             wanted = release(module, name)
             with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}-") as scratch:
                 fetched = Path(scratch) / "fetched"
-                with show(f"downloading {name} ({module.name} {module.version})") as progress:
+                with ConsoleProgress(f"{step}downloading {name} ({module.name} {module.version})") as progress:
                     _fetch(wanted.address(wanted.path, base), fetched, progress)
                 _check(fetched, wanted, base)
                 program = _unpack(fetched, name) if wanted.path.endswith(("gz", "tgz")) else fetched
@@ -95,14 +94,14 @@ def _fetch(address: str, to: Path, progress: Progress) -> None:
                 raise NotAvailable(f"{address}: ended after {done} of {total} bytes; try again")
     except (urllib.error.URLError, OSError, ValueError) as error:
         raise NotAvailable(
-            f"{address} could not be fetched ({error}); check --download-from, or leave --download out to build"
+            f"{address} could not be downloaded ({error}); check --download-from, or omit --download to build"
         ) from error
 
 
 def _check(fetched: Path, wanted: Release, base: str | None) -> None:
     address = wanted.address(wanted.checksum, base)
     sums = fetched.with_name("checksum")
-    _fetch(address, sums, Silent())
+    _fetch(address, sums, NoProgress())
     published = _published(sums.read_text(errors="replace"), Path(wanted.path).name)
     with fetched.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
@@ -122,7 +121,7 @@ def _published(text: str, file: str) -> str | None:
 
 
 def _unpack(archive: Path, name: str) -> Path:
-    """The one program of that name in a tar file, as a file beside it."""
+    """Extract the program of that name from a tar file."""
     with tarfile.open(archive) as tar:
         member = next((each for each in tar if each.isfile() and Path(each.name).name == name), None)
         inside = tar.extractfile(member) if member else None

@@ -13,8 +13,8 @@ class LocalError(InstasliceError):
 
 
 class NotAvailable(LocalError):
-    """A program is not on this machine and could not be had."""
+    """A program is not on this machine and could not be obtained."""
 
 
 class NotStarted(LocalError):
-    """A component was started and is not ready, or ended by itself."""
+    """A component was started and is not ready, or has ended."""

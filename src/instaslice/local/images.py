@@ -1,6 +1,6 @@
-"""Container images without a registry: tar files in the layout of `docker save`, made here from one static program.
+"""Container images without a registry: tar files in the layout of `docker save`, built from one static program.
 
-The real node needs two: one that sandboxes sleep in, and one to run something with.
+The real node needs two: one for sandboxes, and one to run something.
 """
 
 import hashlib
@@ -15,11 +15,11 @@ from instaslice.local.components import platform
 
 PAUSE = "instaslice.local/pause:1"
 BUSYBOX = "docker.io/library/busybox:1.35"
-"""Has a tag, so that pods that name it do not ask for a pull."""
+"""With a tag, so that the kubelet does not try to pull it."""
 
 
 def write(busybox: Path, directory: Path) -> list[Path]:
-    """The two archives, made from a statically linked busybox."""
+    """Write the two archives, from a statically linked busybox."""
     applets = subprocess.run([busybox, "--list"], capture_output=True, text=True, check=True).stdout.split()
     directory.mkdir(parents=True, exist_ok=True)
     layer = _layer(busybox, applets)

@@ -1,7 +1,7 @@
-"""Where a cluster keeps what: one directory each, so that several live side by side.
+"""The directories of a cluster, one per cluster, so that several can coexist.
 
-`$XDG_STATE_HOME/instaslice/clusters/NAME` holds everything a cluster writes; removing it forgets the cluster.
-`$XDG_CACHE_HOME/instaslice` holds what clusters share and can be had again: the programs.
+`$XDG_STATE_HOME/instaslice/clusters/NAME` holds everything that a cluster writes.
+`$XDG_CACHE_HOME/instaslice` holds what clusters share and can obtain again: the programs.
 """
 
 import contextlib
@@ -39,7 +39,9 @@ class Layout:
     def of(cls, name: str) -> "Layout":
         # The name becomes part of a bridge, a cgroup and a node name.
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name):
-            raise BadInput(f"cluster name {name!r}: use at most 30 lower-case letters, digits and '-', not at an end")
+            raise BadInput(
+                f"cluster name {name!r}: use at most 30 lower-case letters, digits and '-', not at either end"
+            )
         return cls(clusters() / name)
 
     @property
@@ -47,8 +49,8 @@ class Layout:
         return self.root.name
 
     @property
-    def mark(self) -> str:
-        """Eight hexadecimal digits that stand for this directory: two clusters of one name may have two state homes."""
+    def short_hash(self) -> str:
+        """Eight hexadecimal digits that identify this directory: clusters in different state homes may share a name."""
         return hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
 
     @property
@@ -77,17 +79,17 @@ class Layout:
 
     @property
     def gpus(self) -> Path:
-        """The emulated GPUs, as their agent left them."""
+        """The state of the emulated GPUs."""
         return self.root / "gpus"
 
     @property
     def node(self) -> Path:
-        """Everything of the real kubelet and its containerd."""
+        """The files of the real kubelet and its containerd."""
         return self.root / "node"
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """One `up` or `down` of this cluster at a time. The lock lies beside the directory that `down` removes."""
+        """One `up` or `down` of this cluster at a time. The lock is beside the directory that `down` removes."""
         self.root.parent.mkdir(parents=True, exist_ok=True)
         with lock(self.root.parent / f".{self.name}.lock"):
             yield
@@ -95,7 +97,7 @@ class Layout:
 
 @contextlib.contextmanager
 def lock(path: Path) -> Iterator[None]:
-    """Hold the file lock `path`; ends with the process, however it ends."""
+    """Hold the file lock `path`. The kernel releases it when the process ends."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

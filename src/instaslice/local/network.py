@@ -1,4 +1,4 @@
-"""The network of a real node: a bridge in the machine's own network, with a range that nobody else uses."""
+"""The network of a real node: a bridge on the machine, with an unused range of addresses."""
 
 import ipaddress
 from pathlib import Path
@@ -13,11 +13,11 @@ SUBNETS = ipaddress.IPv4Network("10.208.0.0/12")
 
 
 class Network(msgspec.Struct, frozen=True):
-    """The bridge of a real node. Written into the cluster's record before it is made, so that it is found again."""
+    """The bridge of a real node. It is recorded before it is created, so that `down` finds it."""
 
     bridge: str
     address: str
-    """The bridge's, with its prefix: the node's own address and the pods' gateway."""
+    """The bridge's address with its prefix: the node's own address and the pods' gateway."""
 
     @property
     def ip(self) -> str:
@@ -26,17 +26,17 @@ class Network(msgspec.Struct, frozen=True):
     @classmethod
     def choose(cls, layout: Layout) -> "Network":
         """A bridge name that belongs to this directory alone, and a /24 that no interface of this machine is in."""
-        told = system.run("ip", "-json", "-4", "address", "show")
+        output = system.run("ip", "-json", "-4", "address", "show")
         used = [
             ipaddress.IPv4Network(f"{each['local']}/{each['prefixlen']}", strict=False)
-            for link in msgspec.json.decode(told)
+            for link in msgspec.json.decode(output)
             for each in link.get("addr_info", ())
         ]
         candidates = list(SUBNETS.subnets(new_prefix=24))
-        first = int(layout.mark, 16) % len(candidates)
+        first = int(layout.short_hash, 16) % len(candidates)
         for subnet in candidates[first:] + candidates[:first]:
             if not any(subnet.overlaps(other) for other in used):
-                return cls(f"isl-{layout.mark}", f"{subnet[1]}/24")
+                return cls(f"isl-{layout.short_hash}", f"{subnet[1]}/24")
         raise LocalError(f"no free /24 in {SUBNETS} for a bridge; end other clusters")
 
     def make(self) -> None:

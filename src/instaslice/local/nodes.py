@@ -1,6 +1,6 @@
-"""Emulated GPU nodes: Node objects whose kubelet kwok plays.
+"""Emulated GPU nodes: Node objects whose kubelet kwok emulates.
 
-What they show of their GPUs is what a real node shows by NVIDIA's feature discovery; slices come from our agent.
+Their labels are those that NVIDIA's feature discovery sets on a real node; slices come from our agent.
 """
 
 import re
@@ -14,8 +14,8 @@ CPU = 64
 MEMORY = "512Gi"
 STORAGE = "1Ti"
 PODS = 250
-PLAYED = f"{names.EMULATED},type=kwok"
-"""Selects the nodes that are emulated as a whole, and not those with a real kubelet and emulated GPUs."""
+EMULATED_SELECTOR = f"{names.EMULATED},type=kwok"
+"""Selects fully emulated nodes, not those with a real kubelet and emulated GPUs."""
 
 
 def name(index: int) -> str:
@@ -23,7 +23,7 @@ def name(index: int) -> str:
 
 
 def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, Any]:
-    """The Node object of an emulated node, with the status that it starts with."""
+    """The Node object of an emulated node, with its initial status."""
     own = name(index)
     resources = {"cpu": str(CPU), "memory": MEMORY, "ephemeral-storage": STORAGE, "pods": str(PODS)}
     return {
@@ -47,7 +47,7 @@ def manifest(index: int, gpus: int, model: Model, kubernetes: str) -> dict[str, 
 
 
 def gpu_labels(gpus: int, model: Model) -> dict[str, str]:
-    """What a node shows of its GPUs, and that they are emulated."""
+    """The labels that describe a node's GPUs, and that they are emulated."""
     return {
         names.EMULATED: model.name,
         "nvidia.com/gpu.present": "true",
@@ -59,8 +59,8 @@ def gpu_labels(gpus: int, model: Model) -> dict[str, str]:
 
 def product(model: Model) -> str:
     """The product's name as NVIDIA's feature discovery writes it into a label."""
-    told = model.products[0] if model.products else model.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", told)[:63].strip("-._")
+    product_name = model.products[0] if model.products else model.name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", product_name)[:63].strip("-._")
 
 
 def _info(kubernetes: str) -> dict[str, str]:
@@ -76,6 +76,6 @@ def _info(kubernetes: str) -> dict[str, str]:
 
 
 def surplus(present: Iterable[str], wanted: int) -> Iterator[str]:
-    """The emulated nodes that are there and should not be."""
+    """The emulated nodes that exist and are not wanted."""
     keep = {name(index) for index in range(wanted)}
     return (each for each in present if each not in keep)

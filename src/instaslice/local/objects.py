@@ -1,4 +1,4 @@
-"""What a local cluster puts into its API server: roles for its own parts, and the emulated nodes."""
+"""The objects of a local cluster in its API server: roles for its own parts, and the emulated nodes."""
 
 import asyncio
 import random
@@ -19,27 +19,27 @@ from instaslice.kube.meta import Key, Object, ObjectMeta, Part
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
 from instaslice.local import nodes
+from instaslice.local.control_plane import CLIENTS
 from instaslice.local.errors import NotStarted
-from instaslice.local.plane import CLIENTS
 
 T = TypeVar("T", bound=Object)
 
-MANAGER = "instaslice-local"
-PATIENCE = 120.0
-"""Seconds for one more node to become ready, and for anything else we wait for."""
-AT_ONCE = 20
-"""Nodes that are created side by side."""
+FIELD_MANAGER = "instaslice-local"
+TIMEOUT = 120.0
+"""Seconds without progress while waiting, for example for one more node to become ready."""
+CONCURRENCY = 20
+"""Nodes that are created concurrently."""
 
 
-class DefinitionStatus(Part, frozen=True):
+class CustomResourceDefinitionStatus(Part, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class Definition(Part, frozen=True):
-    """A custom resource definition, as far as one waits for it."""
+class CustomResourceDefinition(Part, frozen=True):
+    """A custom resource definition, with the fields needed to wait for it."""
 
     metadata: ObjectMeta
-    status: DefinitionStatus = DefinitionStatus()
+    status: CustomResourceDefinitionStatus = CustomResourceDefinitionStatus()
 
     @property
     def established(self) -> bool:
@@ -48,7 +48,11 @@ class Definition(Part, frozen=True):
 
 ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
 DEFINITIONS = Resource(
-    Definition, "CustomResourceDefinition", "customresourcedefinitions", group="apiextensions.k8s.io", namespaced=False
+    CustomResourceDefinition,
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    group="apiextensions.k8s.io",
+    namespaced=False,
 )
 ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=False)
 BINDINGS = Resource(Bare, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
@@ -66,36 +70,36 @@ KWOK = Role(
 )
 
 
-def takes_pods(node: Node) -> bool:
-    """Ready, and the controller-manager has taken note."""
+def accepts_pods(node: Node) -> bool:
+    """Ready, and the controller-manager has removed its taints."""
     return node.ready and not any(each.key.startswith("node.kubernetes.io/") for each in node.spec.taints or ())
 
 
-class Objects:
-    """The administrator's hand in the API server of a local cluster."""
+class ClusterObjects:
+    """The administrator's client for the API server of a local cluster."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
     @classmethod
     @asynccontextmanager
-    async def connect(cls, kubeconfig: Path) -> AsyncIterator["Objects"]:
-        # The cluster is ours alone: a thousand nodes need not queue at a polite client's rate limit.
+    async def connect(cls, kubeconfig: Path) -> AsyncIterator["ClusterObjects"]:
+        # Nobody shares the cluster: no need for the usual rate limit with a thousand nodes.
         async with await Client.connect(kubeconfig, rate=2000, burst=2000) as client:
             yield cls(client)
 
-    async def allow(self, client: str, role: Role, *, namespace: str = names.NAMESPACE) -> None:
-        """Let the user of one of our CLIENTS do this and no more; the roles are named after the user."""
+    async def grant(self, client: str, role: Role, *, namespace: str = names.NAMESPACE) -> None:
+        """Give the user of one of our CLIENTS exactly this role; the objects are named after the user."""
         user = CLIENTS[client]
         subject = {"kind": "User", "apiGroup": RBAC, "name": user}
         for document in roles.documents(user, role, subject, namespace=namespace):
             await self.apply(GRANTS[document["kind"]], document)
 
-    async def defined(self, wanted: Iterable[str]) -> None:
-        """Return once objects of these definitions can be made."""
+    async def definitions_established(self, wanted: Iterable[str]) -> None:
+        """Return once objects of these definitions can be created."""
         expected = set(wanted)
 
-        def missing(cache: Cache[Definition]) -> list[str]:
+        def missing(cache: Cache[CustomResourceDefinition]) -> list[str]:
             return sorted(expected - {each.metadata.name for each in cache if each.established})
 
         await self.until("not established: definition", DEFINITIONS, Selector(), missing)
@@ -104,37 +108,37 @@ class Objects:
         return await self.client.list(NODES, Selector(labels=labels))
 
     async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
-        """Exactly `count` emulated nodes of this shape: missing ones made, others removed."""
-        present = await self.nodes(nodes.PLAYED)
+        """Exactly `count` emulated nodes of this shape: create missing ones, delete others."""
+        present = await self.nodes(nodes.EMULATED_SELECTOR)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
             await self._delete(surplus)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
-        gate = asyncio.Semaphore(AT_ONCE)
+        gate = asyncio.Semaphore(CONCURRENCY)
 
         async def make(node: dict[str, Any]) -> None:
             async with gate:
                 await self.apply(NODES, {"metadata": node["metadata"]})
-                await self.client.apply(NODES, node, manager=MANAGER, force=True, subresource="status")
+                await self.client.apply(NODES, node, manager=FIELD_MANAGER, force=True, subresource="status")
 
         async with asyncio.TaskGroup() as group:
             for node in wanted:
                 group.create_task(make(node))
 
-    async def gpus(self, node: str, gpus: int, model: Model) -> None:
-        """Say of a node, which need not be there yet, that it has these emulated GPUs."""
+    async def label_gpus(self, node: str, gpus: int, model: Model) -> None:
+        """Label a node, which need not exist yet, with these emulated GPUs."""
         await self.apply(NODES, {"metadata": {"name": node, "labels": nodes.gpu_labels(gpus, model)}})
 
     async def nodes_ready(self, expected: Iterable[str]) -> None:
-        """Return once every node named is ready. Raises NotStarted with those that are not."""
+        """Return once every named node is ready. Raises NotStarted with those that are not."""
         wanted = set(expected)
 
         def missing(cache: Cache[Node]) -> list[str]:
-            return sorted(wanted - {each.metadata.name for each in cache if takes_pods(each)})
+            return sorted(wanted - {each.metadata.name for each in cache if accepts_pods(each)})
 
         await self.until("not ready: node", NODES, Selector(), missing)
 
-    async def takes_pods(self, namespace: str = "default") -> None:
-        """Return once pods can be made in a namespace: the controller-manager gives it its account."""
+    async def namespace_ready(self, namespace: str = "default") -> None:
+        """Return once pods can be created in a namespace: it has its default service account."""
 
         def missing(cache: Cache[Bare]) -> list[str]:
             return [] if len(cache) else ["default"]
@@ -145,7 +149,7 @@ class Objects:
     async def until(
         self, what: str, resource: Resource[T], selector: Selector, missing: Callable[[Cache[T]], list[str]]
     ) -> None:
-        """Watch until nothing is missing. Raises NotStarted with what still is when none of it came for PATIENCE."""
+        """Watch until nothing is missing. Raises NotStarted with what is, after TIMEOUT without progress."""
         cache: Cache[T] = Cache()
         changed = asyncio.Event()
         cache.on_change(lambda _old, _new: changed.set())
@@ -155,19 +159,19 @@ class Objects:
         left = missing(cache)
         try:
             while left:
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(TIMEOUT):
                     while len(now := missing(cache)) >= len(left):
                         await changed.wait()
                         changed.clear()
                 left = now
         except TimeoutError:
-            raise NotStarted(f"after {PATIENCE:.0f} s {what} {', '.join(left[:5])} ({len(left)} in all)") from None
+            raise NotStarted(f"after {TIMEOUT:.0f} s {what} {', '.join(left[:5])} ({len(left)} in all)") from None
         finally:
             watching.cancel()
 
     async def apply(self, resource: Resource[Any], body: dict[str, Any]) -> None:
-        """Make it so: ours outright, whatever was there."""
-        await self.client.apply(resource, body, manager=MANAGER, force=True)
+        """Apply with force: we own every field, whatever was there."""
+        await self.client.apply(resource, body, manager=FIELD_MANAGER, force=True)
 
     async def _delete(self, node: str) -> None:
         try:

@@ -1,7 +1,7 @@
 """InstaSlice itself beside the control plane: webhook, controller and agent as processes of this machine.
 
-Installed as the chart does it, with the same definition, policy and rules; only that each is a user by certificate
-instead of a service account, and the API server finds the webhook on loopback.
+Installed as the chart does it, with the same definition, policies and roles; but each process is a user with a token
+instead of a service account, and the API server calls the webhook on loopback.
 """
 
 import asyncio
@@ -23,9 +23,9 @@ from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, P
 from instaslice.kube.errors import KubeError, ServerError, Unreachable
 from instaslice.kube.meta import Key
 from instaslice.local import nodes, realnode
+from instaslice.local.control_plane import CLIENTS, ControlPlane
 from instaslice.local.errors import NotStarted
-from instaslice.local.objects import DEFINITIONS, Objects
-from instaslice.local.plane import CLIENTS, Plane
+from instaslice.local.objects import DEFINITIONS, ClusterObjects
 from instaslice.local.process import Processes
 from instaslice.webhook import manifests, policy
 
@@ -33,84 +33,84 @@ WEBHOOK: Final = "instaslice-webhook"
 CONTROLLER: Final = "instaslice-controller"
 AGENT: Final = "instaslice-agent"
 NODE_AGENT: Final = realnode.AGENT
-"""The agent of the real node, inside it; the other one plays the emulated nodes."""
+"""The agent of the real node, inside it; the other one serves the emulated nodes."""
 ROLES: Final[Mapping[str, roles.Role]] = {
     WEBHOOK: roles.webhook(),
     CONTROLLER: roles.controller(),
     AGENT: roles.AGENT,
 }
-PROBED: Final = "default"
-"""The namespace in which the webhook is tried out, by dry runs."""
-PATIENCE = 60.0
+PROBE_NAMESPACE: Final = "default"
+"""The namespace of the dry runs that probe the webhook."""
+TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
 class Operator:
     """Our processes in one cluster."""
 
-    plane: Plane
+    plane: ControlPlane
     processes: Processes
     latency: str = "none"
     real: str = ""
-    """The name of the real node; empty where there is none."""
+    """The name of the real node, if there is one."""
 
     def commands(self) -> dict[str, list[str]]:
         """Component → command line."""
         port = self.plane.ports[WEBHOOK]
         flags = {
             WEBHOOK: ["webhook", "--host=127.0.0.1", f"--port={port}", "--serve-as=127.0.0.1"],
-            # There is one, so it always goes by the same name: after a kill it need not wait for its own Lease.
+            # There is only one, so its identity is fixed: after a kill it need not wait for its own Lease to expire.
             CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
             AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
         }
         if self.real:
-            flags[AGENT].append(f"--nodes={nodes.PLAYED}")
-        return {name: self._ours(name, words) for name, words in flags.items()}
+            flags[AGENT].append(f"--nodes={nodes.EMULATED_SELECTOR}")
+        return {name: self._command(name, arguments) for name, arguments in flags.items()}
 
     def node_agent(self, cdi: Path) -> list[str]:
-        """The command line for the agent of the real node, to be run where its kubelet runs."""
-        words = ["agent", f"--node={self.real}", "--emulated", f"--latency={self.latency}"]
+        """The command line of the agent of the real node, to be run in the namespaces of its kubelet."""
+        arguments = ["agent", f"--node={self.real}", "--emulated", f"--latency={self.latency}"]
         state = self.plane.layout.gpus / self.real
-        return self._ours(AGENT, [*words, f"--cdi-dir={cdi}", f"--state-dir={state}"])
+        return self._command(AGENT, [*arguments, f"--cdi-dir={cdi}", f"--state-dir={state}"])
 
-    def _ours(self, client: str, words: list[str]) -> list[str]:
-        return [sys.executable, "-m", "instaslice.cli", *words, f"--kubeconfig={self.plane.kubeconfig(client)}"]
+    def _command(self, client: str, arguments: list[str]) -> list[str]:
+        return [sys.executable, "-m", "instaslice.cli", *arguments, f"--kubeconfig={self.plane.kubeconfig(client)}"]
 
-    async def install(self, objects: Objects) -> None:
-        """Put into the API server what the processes need, and start them; `ready` waits for them. Safe to repeat."""
+    async def install(self, objects: ClusterObjects) -> None:
+        """Create the objects that the processes need, and start them; `ready` waits for them. Safe to repeat."""
         await objects.apply(NAMESPACES, {"metadata": {"name": names.NAMESPACE}})
         for client, role in ROLES.items():
-            await objects.allow(client, role)
+            await objects.grant(client, role)
         await objects.apply(DEFINITIONS, crd.definition())
         for document in policy.policies([CLIENTS[CONTROLLER]]):
             await objects.apply(policy.POLICIES, document)
         for document in policy.bindings():
             await objects.apply(policy.BINDINGS, document)
-        # Before the webhook starts: it fills in the caBundle of a configuration that it finds. Pods with slices are
-        # refused until then, which is better than let through without.
+        # Before the webhook starts: it fills in the caBundle of an existing configuration. Until then pods with slices
+        # are refused, which is better than admitted ungated.
         address = manifests.at_address("127.0.0.1", self.plane.ports[WEBHOOK])
         await objects.apply(manifests.CONFIGURATIONS, manifests.configuration(address))
-        await objects.defined([crd.NAME])
-        # The server sets up its store of a new kind at the first request for it, and turns watches away meanwhile
-        # (429), which then come again seconds later. A list it answers.
+        await objects.definitions_established([crd.NAME])
+        # The server sets up its storage of a new kind at the first request for it, and refuses watches meanwhile (429),
+        # which are then retried seconds later. It answers a list.
         await objects.client.list(INSTASLICES)
         for name in self.commands():
             self.start(name)
 
     def start(self, name: str) -> None:
-        """Start one of them unless it runs as it should; one that runs with other flags is replaced."""
+        """Start one of them unless it runs; one that runs with other flags is replaced."""
         argv = self.commands()[name]
         if self.processes.argv(name) != argv:
             self.processes.kill(name)
         self.processes.start(name, argv)
 
-    async def ready(self, name: str, objects: Objects) -> None:
-        """Return once it does its work. Raises NotStarted, with its last words if it ended."""
-        checks: Mapping[str, Callable[[Objects], Coroutine[Any, Any, None]]] = {
-            WEBHOOK: self._gates,
-            CONTROLLER: self._leads,
-            AGENT: partial(self._reports, selector=Selector(labels=nodes.PLAYED)),
-            NODE_AGENT: partial(self._reports, selector=Selector(fields=f"metadata.name={self.real}")),
+    async def ready(self, name: str, objects: ClusterObjects) -> None:
+        """Return once it works. Raises NotStarted, with the end of its log if it ended."""
+        checks: Mapping[str, Callable[[ClusterObjects], Coroutine[Any, Any, None]]] = {
+            WEBHOOK: self._webhook_gates,
+            CONTROLLER: self._controller_leads,
+            AGENT: partial(self._agent_reports, selector=Selector(labels=nodes.EMULATED_SELECTOR)),
+            NODE_AGENT: partial(self._agent_reports, selector=Selector(fields=f"metadata.name={self.real}")),
         }
         await self._while_it_runs(name, checks[name](objects))
 
@@ -120,34 +120,34 @@ class Operator:
             while not checking.done():
                 await asyncio.wait([checking], timeout=0.2)
                 if not checking.done():
-                    # It is not our child: nobody tells us of its end.
+                    # It may not be our child: its end has to be polled.
                     self.processes.require(name)
             await checking
         finally:
             checking.cancel()
 
-    async def _gates(self, objects: Objects) -> None:
-        """The API server knows the webhook, trusts it, and gets an answer: a pod with a slice comes back gated."""
-        namespace = await objects.client.get(NAMESPACES, Key("", PROBED))
+    async def _webhook_gates(self, objects: ClusterObjects) -> None:
+        """The API server calls the webhook, trusts it, and gets an answer: a pod with a slice comes back gated."""
+        namespace = await objects.client.get(NAMESPACES, Key("", PROBE_NAMESPACE))
         opted_out = namespace.metadata.labels.get(names.OPT_OUT) == names.OPTED_OUT
         container = {"name": "main", "image": "none", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
-        meta = {"namespace": PROBED, "generateName": "probe-"}
+        meta = {"namespace": PROBE_NAMESPACE, "generateName": "probe-"}
         _, body = PODS.document({"metadata": meta, "spec": {"containers": [container]}})
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while True:
-                    if await _judged(objects, body) or opted_out:
+                    if await _webhook_called(objects, body) or opted_out:
                         return
-                    # The API server says what it knows of a webhook only when asked.
+                    # Only a request shows whether the API server knows the webhook.
                     await asyncio.sleep(0.05)
         except TimeoutError:
             raise NotStarted(
-                f"after {PATIENCE:.0f} s the API server does not ask {WEBHOOK} about pods "
+                f"after {TIMEOUT:.0f} s the API server does not call {WEBHOOK} for pods "
                 f"(log: {self.processes.log(WEBHOOK)})"
             ) from None
 
-    async def _leads(self, objects: Objects) -> None:
-        """The Lease is held, and not by the word of a predecessor."""
+    async def _controller_leads(self, objects: ClusterObjects) -> None:
+        """The Lease is held, and was renewed by this process."""
         process = self.processes.find(CONTROLLER)
         born = process.create_time() if process else 0.0
 
@@ -158,8 +158,8 @@ class Operator:
 
         await objects.until("not held: lease", LEASES, Selector(namespace=names.NAMESPACE), missing)
 
-    async def _reports(self, objects: Objects, *, selector: Selector) -> None:
-        """Every such node has an Instaslice object with the GPUs that it should have, and advertises slices."""
+    async def _agent_reports(self, objects: ClusterObjects, *, selector: Selector) -> None:
+        """Every such node has an Instaslice object with the expected GPUs, and advertises slices."""
         shapes = {
             node.metadata.name: [node.metadata.labels[names.EMULATED]]
             * int(node.metadata.labels.get(names.GPU_COUNT, "1"))
@@ -167,28 +167,28 @@ class Operator:
         }
 
         def unreported(cache: Cache[Instaslice]) -> list[str]:
-            told = {each.metadata.name: [gpu.model for gpu in each.status.gpus] for each in cache}
-            return sorted(name for name, shape in shapes.items() if told.get(name) != shape)
+            reported = {each.metadata.name: [gpu.model for gpu in each.status.gpus] for each in cache}
+            return sorted(name for name, shape in shapes.items() if reported.get(name) != shape)
 
-        def silent(cache: Cache[Node]) -> list[str]:
+        def unadvertised(cache: Cache[Node]) -> list[str]:
             return sorted(
                 shapes.keys() - {each.metadata.name for each in cache if names.MEMORY in each.status.allocatable}
             )
 
         await objects.until("not reported: GPUs of node", INSTASLICES, Selector(), unreported)
-        await objects.until("not advertised: slices of node", NODES, selector, silent)
+        await objects.until("not advertised: slices of node", NODES, selector, unadvertised)
 
 
-async def _judged(objects: Objects, body: bytes) -> bool:
-    """Whether the API server, asked by a dry run, had the webhook look at the pod."""
+async def _webhook_called(objects: ClusterObjects, body: bytes) -> bool:
+    """Whether the API server called the webhook in a dry run of the pod."""
     try:
-        answer = await objects.client.raw("POST", PODS.path(PROBED), params={"dryRun": "All"}, body=body)
+        answer = await objects.client.raw("POST", PODS.path(PROBE_NAMESPACE), params={"dryRun": "All"}, body=body)
     except (ServerError, Unreachable):
-        # It could not ask the webhook, or does not trust it yet.
+        # It could not call the webhook, or does not trust it yet.
         return False
     except KubeError as error:
-        # A quota or a policy of the namespace, which judges what all webhooks have seen. Ours refuses a pod that our
-        # webhook has not.
+        # A quota or a policy of the namespace, which comes after all webhooks. Ours refuses a pod that our webhook has
+        # not seen.
         return f"'{policy.NAME}'" not in error.message
     made = msgspec.json.decode(answer, type=Pod)
     return any(gate.name == names.GATE for gate in made.spec.scheduling_gates or ())

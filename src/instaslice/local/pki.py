@@ -1,7 +1,6 @@
-"""Certificates and tokens of a local cluster: an authority, a certificate for who serves, a kubeconfig a client.
+"""Certificates and tokens of a local cluster: an authority, a certificate per server, a kubeconfig per client.
 
-Everything is written once when the cluster is made and kept; the names in the certificates are what RBAC and the
-node authoriser go by.
+Everything is written once when the cluster is created; RBAC and the node authoriser use the names in the certificates.
 """
 
 import base64
@@ -30,7 +29,7 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 @dataclass(frozen=True)
-class Pair:
+class KeyPair:
     """A certificate and its key, as files."""
 
     certificate: Path
@@ -38,15 +37,15 @@ class Pair:
 
 
 class Authority:
-    """The cluster's certificate authority. Making it anew over an existing directory reads what is there."""
+    """The cluster's certificate authority. In an existing directory it reads what is there."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.pair = Pair(directory / "ca.crt", directory / "ca.key")
+        self.pair = KeyPair(directory / "ca.crt", directory / "ca.key")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.pair.certificate.exists():
-            # RSA, as kubeadm's: the API server checks this signature anew for every request of every client, which with
-            # an elliptic curve was a twentieth of its CPU time under load.
+            # RSA, as kubeadm's: the API server checks this signature for every request of every client, which with an
+            # elliptic curve took a twentieth of its CPU time under load.
             key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
             name = _name("instaslice-local", ())
             usage = x509.KeyUsage(
@@ -67,9 +66,11 @@ class Authority:
         assert isinstance(loaded, PrivateKey)
         self._key = loaded
 
-    def issue(self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()) -> Pair:
-        """A certificate good for serving on loopback (and `addresses`) and for a client; the one there if there is."""
-        pair = Pair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
+    def issue(
+        self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()
+    ) -> KeyPair:
+        """A certificate for serving on loopback (and `addresses`) and for a client; reuses an existing one."""
+        pair = KeyPair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
         if pair.certificate.exists():
             return pair
         key = ec.generate_private_key(ec.SECP256R1())
@@ -89,9 +90,9 @@ class Authority:
         write_atomically(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())), mode=PRIVATE)
         return pair
 
-    def signing_key(self, file: str) -> Pair:
+    def signing_key(self, file: str) -> KeyPair:
         """A bare key pair (public, private) for service-account tokens."""
-        pair = Pair(self.directory / f"{file}.pub", self.directory / f"{file}.key")
+        pair = KeyPair(self.directory / f"{file}.pub", self.directory / f"{file}.key")
         if not pair.certificate.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             _write_key(pair.key, key)
@@ -102,26 +103,26 @@ class Authority:
         return pair
 
     def token(self, client: str) -> str:
-        """What the API server will know this client by; the one there if there is."""
+        """The token that authenticates this client; reuses an existing one."""
         path = self.directory / f"{client}.token"
         if not path.exists():
             write_atomically(path, secrets.token_urlsafe(32).encode(), mode=PRIVATE)
         return path.read_text()
 
     def tokens(self, users: Mapping[str, str]) -> Path:
-        """The API server's list of tokens, for these clients with their user names."""
+        """Write the API server's list of tokens, for these clients with their user names."""
         rows = (f'{self.token(client)},"{user}","{user}"\n' for client, user in users.items())
         path = self.directory / TOKENS
         write_atomically(path, "".join(rows).encode(), mode=PRIVATE)
         return path
 
-    def kubeconfig(self, path: Path, *, server: str, client: Pair | str, name: str) -> Path:
-        """A kubeconfig with everything inside, so that it can be copied away. A client has a certificate or a token."""
+    def kubeconfig(self, path: Path, *, server: str, client: KeyPair | str, name: str) -> Path:
+        """Write a self-contained kubeconfig. The client has a certificate or a token."""
 
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
 
-        if isinstance(client, Pair):
+        if isinstance(client, KeyPair):
             user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
         else:
             user = {"token": client}
@@ -155,7 +156,7 @@ def _builder(subject: x509.Name, issuer: x509.Name, public: PublicKey) -> x509.C
         .issuer_name(issuer)
         .public_key(public)
         .serial_number(x509.random_serial_number())
-        # An hour back: the clocks of a machine and of what runs in it need not agree to the second.
+        # An hour back, in case clocks differ.
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + VALID)
     )
@@ -166,7 +167,7 @@ def _pem(certificate: x509.Certificate) -> bytes:
 
 
 def _write_key(path: Path, key: PrivateKey) -> None:
-    # SEC1 rather than PKCS#8: it is what every Go component reads for elliptic curves. For RSA it is PKCS#1.
+    # SEC1 (PKCS#1 for RSA) rather than PKCS#8: every Go component reads it.
     data = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )

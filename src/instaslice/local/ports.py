@@ -8,7 +8,7 @@ from instaslice.errors import BadInput
 from instaslice.local.errors import LocalError
 
 RANGE = range(20000, 32000)
-"""Below the ports that kernels hand to outgoing connections, so that none is taken between choice and use."""
+"""Below the ports that kernels use for outgoing connections, so that none is taken between choice and use."""
 
 
 def free(port: int) -> bool:
@@ -22,7 +22,7 @@ def free(port: int) -> bool:
 
 
 def choose(count: int, taken: Iterable[int]) -> list[int]:
-    """`count` different free ports outside `taken` (what other clusters have recorded, running or not)."""
+    """`count` different free ports outside `taken` (the ports that other clusters have recorded, running or not)."""
     avoid = set(taken)
     candidates = [port for port in RANGE if port not in avoid]
     random.shuffle(candidates)

@@ -1,10 +1,10 @@
-"""A real kubelet with containerd on this machine, so that nothing of it reaches the machine's own.
+"""A real kubelet with containerd on this machine, isolated from the machine's own.
 
 Both run in a PID and a mount namespace that one idle process holds open: when the holder ends, the kernel ends every
-process in it (shims and containers too) and every mount is gone. Inside, `/var/lib`, `/run` and `/var/log` are the
-cluster's own: the kubelet's device-plugin socket is fixed at /var/lib/kubelet/device-plugins, and this is what lets
-two real nodes live side by side. The network is the machine's, with a bridge of the cluster's own; pods live in a
-cgroup of its own. `remove` takes away the bridge and the cgroup, the two things that no process holds.
+process in it (including shims and containers) and removes every mount. Inside, `/var/lib`, `/run` and `/var/log` are
+the cluster's own: the kubelet's device-plugin socket is fixed at /var/lib/kubelet/device-plugins, and this allows two
+real nodes on one machine. The network is the machine's, with a bridge of the cluster; pods run in a cgroup of the
+cluster. `remove` deletes the bridge and the cgroup, which belong to no process.
 """
 
 import ipaddress
@@ -29,9 +29,9 @@ NAME = "real-0"
 HOLDER = "node"
 AGENT = "instaslice-node-agent"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
-"""Folder of the node → what it covers inside. All three exist on every Linux, so that nothing is made outside."""
-LONGEST_SOCKET = 107
-"""Bytes in the path of a Unix socket; Linux allows no more."""
+"""Folder of the node → what it is mounted over. All three exist on every Linux, so nothing is created outside."""
+MAX_SOCKET_PATH = 107
+"""Linux limits the path of a Unix socket to this many bytes."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RealNode:
     port: int
     server: str
     agent: tuple[str, ...] = ()
-    """The command line of the agent that serves the node's GPUs; none where there is nothing to serve."""
+    """The command line of the agent that serves the node's GPUs, if any."""
 
     @property
     def home(self) -> Path:
@@ -59,19 +59,19 @@ class RealNode:
         return cgroup(self.layout)
 
     def start(self, processes: Processes) -> None:
-        """Bring up what does not run yet. Raises LocalError or NotStarted in one line."""
+        """Start what does not run yet. Raises LocalError or NotStarted in one line."""
         if not processes.find(HOLDER):
-            # As after a boot: nothing runs in there, and what was in memory only is gone.
+            # As after a boot: nothing runs in there, and what was only in memory is gone.
             for volatile in ("run", "containerd-state", "cdi"):
                 shutil.rmtree(self.home / volatile, ignore_errors=True)
-            self._inside.unlink(missing_ok=True)
+            self._ready_file.unlink(missing_ok=True)
         self._write_files()
         self.network.make()
         cgroups.make(self.cgroup)
-        processes.start(HOLDER, self._hold())
-        processes.wait(HOLDER, self._inside.exists)
+        processes.start(HOLDER, self._holder_command())
+        processes.wait(HOLDER, self._ready_file.exists)
         processes.start("containerd", self._enter(processes, self.programs["containerd"], "--config", self._config))
-        processes.wait("containerd", self._containerd_answers)
+        processes.wait("containerd", self._containerd_ready)
         self._import_images()
         processes.start("kubelet", self._enter(processes, self.programs["kubelet"], *self._kubelet_flags()))
         if self.agent:
@@ -87,8 +87,8 @@ class RealNode:
         return self.home / "containerd.toml"
 
     @property
-    def _inside(self) -> Path:
-        """Made by the holder when the namespaces are as they should be."""
+    def _ready_file(self) -> Path:
+        """Created by the holder when the namespaces are ready."""
         return self.home / "inside"
 
     def _write_files(self) -> None:
@@ -132,7 +132,7 @@ class RealNode:
             "failSwapOn": False,
             "enforceNodeAllocatable": [],
             "resolvConf": "",
-            # The machine's disk is shared with everything else on it: evict only when it is truly full.
+            # The disk is the machine's: evict only when it is really full.
             "evictionHard": {"memory.available": "50Mi", "nodefs.available": "1%", "imagefs.available": "1%"},
             "imageGCHighThresholdPercent": 100,
             "nodeStatusUpdateFrequency": "2s",
@@ -155,10 +155,10 @@ class RealNode:
 
     # The namespaces --------------------------------------------------------------------------------------------
 
-    def _hold(self) -> list[str]:
-        """Opens the namespaces, covers the machine's folders, says so, and stays: PID 1 in there, reaping orphans."""
+    def _holder_command(self) -> list[str]:
+        """Opens the namespaces, mounts over the machine's folders, reports that, and stays as PID 1 to reap orphans."""
         covers = " && ".join(f"mount --bind '{self.home / folder}' {target}" for folder, target in COVERED.items())
-        script = f"{covers} && : > '{self._inside}' || exit 1\nsleep infinity &\nwait"
+        script = f"{covers} && : > '{self._ready_file}' || exit 1\nsleep infinity &\nwait"
         isolate = ["--mount", "--pid", "--fork", "--kill-child=SIGKILL", "--mount-proc"]
         return [system.tool("unshare"), *isolate, "/bin/sh", "-c", script]
 
@@ -166,19 +166,10 @@ class RealNode:
         holder = processes.find(HOLDER)
         inside = holder.children()[0].pid if holder else 0
         path = f"PATH={self.home / 'bin'}:{os.environ.get('PATH', os.defpath)}"
-        return [
-            system.tool("nsenter"),
-            f"--target={inside}",
-            "--mount",
-            "--pid",
-            "--",
-            "env",
-            path,
-            str(program),
-            *map(str, flags),
-        ]
+        nsenter = [system.tool("nsenter"), f"--target={inside}", "--mount", "--pid", "--"]
+        return [*nsenter, "env", path, str(program), *map(str, flags)]
 
-    def _containerd_answers(self) -> bool:
+    def _containerd_ready(self) -> bool:
         return self.socket.exists() and self._ctr("version").returncode == 0
 
     def _import_images(self) -> None:
@@ -188,39 +179,39 @@ class RealNode:
         for archive in images.write(self.programs["busybox"], self.home / "images"):
             imported = self._ctr("images", "import", str(archive))
             if imported.returncode:
-                raise LocalError(f"containerd did not take {archive}: {imported.stderr.strip().splitlines()[-1:]}")
+                raise LocalError(f"containerd did not import {archive}: {imported.stderr.strip().splitlines()[-1:]}")
         done.touch()
 
-    def _ctr(self, *words: str) -> subprocess.CompletedProcess[str]:
-        argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *words]
+    def _ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
         return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
 
 
 def remove(layout: Layout, network: Network | None) -> None:
-    """Take away the bridge and the cgroup. Every process of the node must have ended; safe to repeat."""
+    """Delete the bridge and the cgroup. Every process of the node must have ended; safe to repeat."""
     if network:
         network.remove()
     cgroups.remove(cgroup(layout))
 
 
 def cgroup(layout: Layout) -> str:
-    return f"instaslice-{layout.mark}"
+    return f"instaslice-{layout.short_hash}"
 
 
 def cdi(layout: Layout) -> Path:
-    """Where containerd looks for devices. The same path inside and outside."""
+    """Containerd's CDI folder: the same path inside and outside."""
     return layout.node / "cdi"
 
 
 def check(layout: Layout) -> None:
-    """Whether this machine and this directory can have a real node. Raises LocalError before anything is begun."""
+    """Raises LocalError if this machine or this directory cannot have a real node."""
     if os.uname().sysname != "Linux" or os.geteuid() != 0:
         raise LocalError("--real-node needs Linux and root: it opens namespaces, mounts and a bridge of its own")
-    if len(os.fsencode(layout.node / "lib/kubelet/device-plugins/kubelet.sock")) > LONGEST_SOCKET:
+    if len(os.fsencode(layout.node / "lib/kubelet/device-plugins/kubelet.sock")) > MAX_SOCKET_PATH:
         raise LocalError(f"{layout.root} is too deep for the sockets of a real node; set XDG_STATE_HOME")
     for covered in COVERED.values():
         if layout.root.is_relative_to(covered):
-            raise LocalError(f"{layout.root} lies below {covered}, which the real node covers; set XDG_STATE_HOME")
+            raise LocalError(f"{layout.root} is below {covered}, which the real node mounts over; set XDG_STATE_HOME")
 
 
 def _containerd_config(home: Path, socket: Path, runc: Path) -> str:
@@ -238,7 +229,7 @@ state = "{home}/containerd-state"
 [plugins."io.containerd.cri.v1.runtime"]
   enable_cdi = true
   cdi_spec_dirs = ["{home}/cdi"]
-  # Without CAP_SYS_RESOURCE a container may not lower its score, and runc would die of the attempt.
+  # Without CAP_SYS_RESOURCE a container may not lower its score, and runc would fail.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
 

@@ -13,10 +13,13 @@ fractions    the profile for a part of a GPU, as traces state it
 fluid        how much of a mix fits with ideal packing: the definition of load 1.0
 simulation   the events
 occupancy    how many GPUs were in which state for how long
-tally        counts of pods; histogram has their waits, samples how a run went over time
+tally        counts of pods by what they request
+histogram    waits in bounded memory
+samples      the history of a run at evenly spaced times
 outcome      the result of a run, and of all runs of a policy
 comparison   several policies on the same jobs
 bound        what no policy can exceed (extra `bound`)
-summary      a comparison as text; report as JSON and as an HTML page
+summary      a comparison as text
+report       a comparison as JSON and as an HTML page
 errors       what can be wrong with the input
 """

@@ -31,7 +31,7 @@ from instaslice.geometry import models
 from instaslice.kube.client import Selector
 from instaslice.kube.errors import Conflict, Invalid
 from instaslice.kube.meta import Key, ObjectMeta
-from instaslice.local.objects import DEFINITIONS, Objects
+from instaslice.local.objects import DEFINITIONS, ClusterObjects
 
 A100 = models.named("A100-40GB")
 
@@ -44,7 +44,7 @@ async def defined(client):
     def missing(cache):
         return [] if any(each.established for each in cache) else [crd.NAME]
 
-    await Objects(client).until(
+    await ClusterObjects(client).until(
         "not established: definition", DEFINITIONS, Selector(fields=f"metadata.name={crd.NAME}"), missing
     )
 

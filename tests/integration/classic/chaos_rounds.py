@@ -92,7 +92,7 @@ class Rounds:
         """Start what has ended by itself, as a kubelet would, and remember it."""
         for part in OURS:
             if self._cluster.processes.find(part) is None:
-                self.ended.append(f"round {self.number}: {part}: {self._cluster.processes.last_words(part)}")
+                self.ended.append(f"round {self.number}: {part}: {self._cluster.processes.last_log_line(part)}")
                 self._start(part, False)
 
     async def _depose(self, end, dice):

@@ -11,7 +11,7 @@ from stage import Stage
 
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 __all__ = ["invariants"]
 
@@ -20,7 +20,7 @@ __all__ = ["invariants"]
 def sliced(state_home):
     """Two emulated nodes with two A100-40GB each, webhook, controller and agent."""
     shared = Cluster(leftovers.own("sliced"))
-    shared.up(Spec(nodes=2, gpus=2), Source())
+    shared.up(ClusterSpec(nodes=2, gpus=2), Source())
     yield shared
     shared.down()
 

@@ -21,7 +21,7 @@ from instaslice.kube.meta import Key
 from instaslice.kube.quantities import whole
 from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
-from instaslice.local.objects import takes_pods
+from instaslice.local.objects import accepts_pods
 
 PATIENCE = 90.0
 """Seconds after which a wait counts as hung: longer than the agent keeps a slice that nobody owns, which is 60. Nothing
@@ -128,7 +128,7 @@ class Stage:
 
     def _serves(self, name, gpus):
         node, thing = self.nodes.get(Key("", name)), self.thing(name)
-        told = node and takes_pods(node) and names.MEMORY in node.status.allocatable
+        told = node and accepts_pods(node) and names.MEMORY in node.status.allocatable
         return told and thing and len(thing.status.gpus) == gpus
 
     async def some_nodes(self, count, gpus=1, **shape):

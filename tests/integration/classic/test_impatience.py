@@ -9,7 +9,7 @@ from instaslice.api.instaslice import AllocationState
 from instaslice.doctor import Invariant
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 from instaslice.local.operator import CONTROLLER
 
 PATIENCE = 4
@@ -22,7 +22,7 @@ def impatient(sliced):
     ours = sliced.operator()
 
     async def ready():
-        async with Objects.connect(sliced.kubeconfig) as objects:
+        async with ClusterObjects.connect(sliced.kubeconfig) as objects:
             await ours.ready(CONTROLLER, objects)
 
     sliced.kill(CONTROLLER)

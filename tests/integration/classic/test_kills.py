@@ -25,7 +25,7 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS
 from instaslice.kube.watch import Reflector
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Spec
+from instaslice.local.cluster import ClusterSpec
 
 SEED = int(os.environ.get("INSTASLICE_SEED", "1"))
 ROUNDS = int(os.environ.get("INSTASLICE_ROUNDS", "100"))
@@ -40,7 +40,7 @@ SETTLES_WITHIN = 60.0
 def cluster(new_cluster, tmp_path):
     """Its logs stay behind: they tell what went wrong."""
     made = new_cluster("kills")
-    made.up(Spec(nodes=4, gpus=2, latency=LATENCY), Source())
+    made.up(ClusterSpec(nodes=4, gpus=2, latency=LATENCY), Source())
     yield made
     shutil.copytree(made.layout.logs, tmp_path / "logs")
 

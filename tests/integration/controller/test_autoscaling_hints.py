@@ -15,7 +15,7 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import NODES, PODS, Node, Pod
 from instaslice.kube.meta import Key
 from instaslice.kube.watch import Reflector
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 
 ROOM = {"cpu": "8", "memory": "16Gi", "pods": "10", "gpu.das.com/mig-1g.5gb": "7", "gpu.das.com/mem": "40"}
 PATIENCE = 60.0
@@ -53,7 +53,7 @@ async def add_node(client, namespace):
         def missing(cache: Cache[Node]) -> list[str]:
             return [] if any(each.ready and not each.spec.taints for each in cache) else [name]
 
-        await Objects(client).until(
+        await ClusterObjects(client).until(
             "not ready: node", NODES, Selector(fields=f"metadata.name={made[-1].name}"), missing
         )
 

@@ -28,8 +28,8 @@ from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Spec as ClusterSpec
-from instaslice.local.objects import DEFINITIONS, Objects
+from instaslice.local.cluster import ClusterSpec
+from instaslice.local.objects import DEFINITIONS, ClusterObjects
 
 A100 = models.named("A100-40GB")
 NODE = "gpu-0"
@@ -42,7 +42,7 @@ async def define(client):
         return [] if any(each.established for each in cache) else [crd.NAME]
 
     selector = Selector(fields=f"metadata.name={crd.NAME}")
-    await Objects(client).until("not established: definition", DEFINITIONS, selector, missing)
+    await ClusterObjects(client).until("not established: definition", DEFINITIONS, selector, missing)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NODES, PODS, Bare, Node, Pod
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 
 RUNTIME_CLASSES = Resource(Bare, "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False)
 ROW = "row"
@@ -55,7 +55,9 @@ class Stage:
             waiting = [each.metadata.name for each in cache if not each.ready or NOT_READY in _taints(each)]
             return waiting or (["some"] if len(cache) < count else [])
 
-        await Objects(self.client).until("not ready: node", NODES, Selector(labels=f"stage={self.namespace}"), missing)
+        await ClusterObjects(self.client).until(
+            "not ready: node", NODES, Selector(labels=f"stage={self.namespace}"), missing
+        )
         return found
 
     async def judged(self, names: Iterable[str], judged: Callable[[Pod], bool]) -> dict[str, Pod]:
@@ -66,7 +68,7 @@ class Stage:
             found.update({each.metadata.name: each for each in cache})
             return sorted(wanted - {name for name, each in found.items() if judged(each)})
 
-        await Objects(self.client).until("not judged: pod", PODS, Selector(namespace=self.namespace), missing)
+        await ClusterObjects(self.client).until("not judged: pod", PODS, Selector(namespace=self.namespace), missing)
         return found
 
 

@@ -32,7 +32,7 @@ from instaslice.kube.storage import (
     VOLUMES,
 )
 from instaslice.kube.watch import Reflector
-from instaslice.local.objects import Objects, takes_pods
+from instaslice.local.objects import ClusterObjects, accepts_pods
 
 COUNT = int(os.environ.get("INSTASLICE_VERDICTS", "150"))
 AMOUNTS = {"cpu": "1k", "memory": "1Ti", "pods": "10k"}
@@ -249,14 +249,14 @@ async def _build(watched, made):
         for document in documents:
             await client.create(kind, document)
     for name in made.namespaces[1:]:
-        await Objects(client).takes_pods(name)
+        await ClusterObjects(client).namespace_ready(name)
     for name in made.nodes:
         status = {"metadata": {"name": name}, "status": {"capacity": AMOUNTS, "allocatable": AMOUNTS}}
         await client.apply(NODES, status, manager="test", force=True, subresource="status")
     await watched.until("nodes", lambda: all(name in watched.nodes for name in made.nodes))
     for document in made.csi_node_documents({name: watched.nodes[name].metadata.uid for name in made.nodes}):
         await client.create(CSI_NODES, document)
-    await watched.until("nodes", lambda: all(takes_pods(watched.nodes[name]) for name in made.nodes))
+    await watched.until("nodes", lambda: all(accepts_pods(watched.nodes[name]) for name in made.nodes))
 
 
 async def _clear(client, made):

@@ -17,7 +17,7 @@ from instaslice.kube.core import NODES
 from instaslice.kube.errors import Invalid
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.kube.watch import Reflector
-from instaslice.local.objects import DEFINITIONS, Objects
+from instaslice.local.objects import DEFINITIONS, ClusterObjects
 
 THEIRS = {"key": "team", "value": "a", "effect": "NoSchedule", "timeAdded": "2026-11-16T00:00:00Z"}
 
@@ -30,7 +30,7 @@ async def defined(client):
         return [] if any(each.established for each in cache) else [crd.NAME]
 
     only = Selector(fields=f"metadata.name={crd.NAME}")
-    await Objects(client).until("not established: definition", DEFINITIONS, only, missing)
+    await ClusterObjects(client).until("not established: definition", DEFINITIONS, only, missing)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ async def tainted(client, node, *, ours):
         assert "team" in keys
         return [] if (TAINT.key in keys) == ours else ["taint"]
 
-    await Objects(client).until("not so:", NODES, Selector(fields=f"metadata.name={node.name}"), missing)
+    await ClusterObjects(client).until("not so:", NODES, Selector(fields=f"metadata.name={node.name}"), missing)
 
 
 async def manage(client, node):

@@ -15,8 +15,8 @@ from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, PODS, Namespace
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Spec
-from instaslice.local.objects import Objects
+from instaslice.local.cluster import ClusterSpec
+from instaslice.local.objects import ClusterObjects
 
 WAYS = [pytest.param(True, id="watch-list"), pytest.param(False, id="paged list, then watch")]
 
@@ -108,7 +108,7 @@ async def test_a_server_that_was_restored_from_a_backup(new_cluster, tmp_path, c
     """It counts versions from the backup on, and takes a watch from one that it has not reached without a word."""
     caplog.set_level("INFO")
     cluster, namespace, backup = new_cluster("restored"), "team", tmp_path / "backup"
-    await asyncio.to_thread(cluster.up, Spec(nodes=1, bare=True), Source())
+    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=1, bare=True), Source())
     etcd = cluster.plane().layout.etcd
 
     def restore():
@@ -117,7 +117,7 @@ async def test_a_server_that_was_restored_from_a_backup(new_cluster, tmp_path, c
 
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
         await client.create(NAMESPACES, Namespace(metadata=ObjectMeta(name=namespace)))
-        await Objects(client).takes_pods(namespace)
+        await ClusterObjects(client).namespace_ready(namespace)
         await pods.make(client, namespace, ["stays", "changes", "returns"])
         await asyncio.to_thread(restart, cluster, lambda: shutil.copytree(etcd, backup))
         async with following(client, namespace) as history:

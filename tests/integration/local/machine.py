@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 
 from instaslice.local.cluster import Cluster
-from instaslice.local.process import MARK
+from instaslice.local.process import CLUSTER_VARIABLE
 
 FIXED = ("/var/lib/kubelet", "/var/lib/cni", "/etc/cni", "/run/containerd", "/run/netns", "/var/log/pods")
 """Where a kubelet or a container runtime would leave things if it were not kept apart."""
@@ -37,7 +37,7 @@ def processes_of(*roots: Path) -> list[str]:
             if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
                 continue
             words = " ".join(process.cmdline())
-            if any(process.environ().get(MARK) == str(root) or str(root) in words for root in roots):
+            if any(process.environ().get(CLUSTER_VARIABLE) == str(root) or str(root) in words for root in roots):
                 found.append(f"{process.pid} {words}")
     return found
 

@@ -9,9 +9,9 @@ from running import pod
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.local import images
-from instaslice.local.cluster import Spec
+from instaslice.local.cluster import ClusterSpec
 
-REAL = Spec(nodes=0, real_node=True, bare=True)
+REAL = ClusterSpec(nodes=0, real_node=True, bare=True)
 
 linux_and_root = pytest.mark.skipif(
     sys.platform != "linux" or os.geteuid() != 0, reason="a real node needs Linux and root on this machine"

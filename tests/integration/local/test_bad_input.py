@@ -10,7 +10,7 @@ from machine import processes_of
 
 from instaslice.local import layout
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 
 def instaslice(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -134,7 +134,7 @@ def test_down_and_status_of_a_cluster_that_is_not_there():
 def test_an_unreadable_kubeconfig(new_cluster):
     """status asks the API server with it; up writes it anew."""
     cluster = new_cluster("torn")
-    cluster.up(Spec(nodes=0, bare=True), Source())
+    cluster.up(ClusterSpec(nodes=0, bare=True), Source())
     cluster.kubeconfig.write_text("{ not: [yaml")
     refused(instaslice("status", cluster.name), str(cluster.kubeconfig))
     cluster.kubeconfig.unlink()

@@ -21,7 +21,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("GOCACHE", go.stdout.strip())
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    return tmp_path / "instaslice" / components.home() / components.CNI.directory
+    return tmp_path / "instaslice" / components.platform_directory() / components.CNI.directory
 
 
 def start_building() -> subprocess.Popen[str]:

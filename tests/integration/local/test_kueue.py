@@ -10,7 +10,7 @@ from instaslice.kube.core import PODS, Bare
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Spec
+from instaslice.local.cluster import ClusterSpec
 
 MEMORY = "gpu.das.com/mem"
 
@@ -22,7 +22,7 @@ def kueue(kind: str, plural: str, namespaced: bool = False) -> Resource[Bare]:
 @pytest.fixture
 def queued(new_cluster):
     cluster = new_cluster("kueue")
-    cluster.up(Spec(nodes=1, kueue=True, bare=True), Source())
+    cluster.up(ClusterSpec(nodes=1, kueue=True, bare=True), Source())
     return cluster
 
 

@@ -18,7 +18,7 @@ from instaslice.local.download import release
 def mirror(tmp_path, serve):
     """The control plane's programs as their projects publish them, each with its checksum."""
     root = tmp_path / "mirror"
-    programs = binaries.locate(binaries.PLANE, Source())
+    programs = binaries.locate(binaries.CONTROL_PLANE, Source())
     for module in components.modules()[:2]:
         for name in (each for each in module.commands if each in programs):
             wanted = release(module, name)
@@ -51,5 +51,5 @@ def test_a_cluster_of_downloaded_programs(mirror, tmp_path, new_cluster):
     assert "building" not in done.stderr
     used = cluster.record().programs
     downloaded = {name for name, path in used.items() if Path(path).is_relative_to(cache)}
-    assert downloaded == set(binaries.PLANE) - {"kwok"}
+    assert downloaded == set(binaries.CONTROL_PLANE) - {"kwok"}
     assert all(cluster.components().values())

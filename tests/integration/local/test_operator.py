@@ -15,7 +15,7 @@ from instaslice.kube.errors import Forbidden, KubeError, NotFound, ServerError
 from instaslice.kube.meta import Key
 from instaslice.local import operator
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 SLICE = {"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
 
@@ -24,7 +24,7 @@ SLICE = {"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
 def ours(state_home):
     """A cluster whose parts these tests may break, if they mend them."""
     made = Cluster(leftovers.own("operator"))
-    made.up(Spec(nodes=1), Source())
+    made.up(ClusterSpec(nodes=1), Source())
     yield made
     made.down()
 
@@ -131,7 +131,7 @@ def test_a_cluster_that_has_us_does_not_become_bare(ours):
 async def test_a_bare_cluster_has_nothing_of_ours(new_cluster):
     # Not the shared one: other tests put our definitions there.
     cluster = new_cluster("bare")
-    await asyncio.to_thread(cluster.up, Spec(nodes=0, bare=True), Source())
+    await asyncio.to_thread(cluster.up, ClusterSpec(nodes=0, bare=True), Source())
     assert not set(operator.ROLES) & set(cluster.components())
     async with await Client.connect(cluster.kubeconfig) as client:
         for absent in (f"/api/v1/namespaces/{names.NAMESPACE}", f"/apis/{names.GROUP}"):

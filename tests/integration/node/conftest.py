@@ -10,7 +10,7 @@ import pytest
 from instaslice.doctor import ClusterMonitor, wait_until_settled
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import Cluster, Spec
+from instaslice.local.cluster import Cluster, ClusterSpec
 
 SETTLES_WITHIN = 90.0
 
@@ -28,7 +28,7 @@ def sliced_node(state_home):
     """One for all tests of a module: a real node takes most of a minute to start."""
     made = Cluster(leftovers.own("node"))
     try:
-        made.up(Spec(nodes=0, gpus=1, real_node=True), Source())
+        made.up(ClusterSpec(nodes=0, gpus=1, real_node=True), Source())
         yield made
     finally:
         made.down()

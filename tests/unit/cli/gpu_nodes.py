@@ -48,6 +48,6 @@ def node(allocations=(), slices=(), name="gpu-0", health=Health.HEALTHY, reason=
 def pod(name="train", *, gated=True, phase="Pending", on="", says=None):
     """A pod; `says` is the reason and the message of its condition SliceReady."""
     meta = {"namespace": "default", "name": name, "uid": f"uid-{name}"}
-    told = says and [{"type": names.SLICE_READY, "status": "False", "reason": says[0], "message": says[1]}]
+    conditions = says and [{"type": names.SLICE_READY, "status": "False", "reason": says[0], "message": says[1]}]
     gates = [{"name": names.GATE}] if gated else None
-    return fitting.pod(meta=meta, status={"phase": phase, "conditions": told}, schedulingGates=gates, nodeName=on)
+    return fitting.pod(meta=meta, status={"phase": phase, "conditions": conditions}, schedulingGates=gates, nodeName=on)

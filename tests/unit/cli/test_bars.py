@@ -5,19 +5,19 @@ from gpu_nodes import allocation, made, node
 from rich.console import Console
 
 from instaslice.api.instaslice import AllocationState, Health, SliceState
-from instaslice.cli.bars import PALETTE, Look, bars, colours, pieces
+from instaslice.cli.bars import PALETTE, SegmentState, bars, colours, segments
 from instaslice.kube.meta import Key
 
 TRAIN = Key("default", "train")
 
 
 def of(instaslice):
-    """The pieces of its only GPU that are not free: (first cell, cells, look, pod)."""
+    """The segments of its only GPU that are not free: (first cell, cells, state, pod)."""
     at, found = 0, []
-    for piece in pieces(instaslice, instaslice.status.gpus[0]):
-        if piece.look is not Look.FREE:
-            found.append((at, piece.size, piece.look, piece.pod and piece.pod.name))
-        at += piece.size
+    for segment in segments(instaslice, instaslice.status.gpus[0]):
+        if segment.state is not SegmentState.FREE:
+            found.append((at, segment.size, segment.state, segment.pod and segment.pod.name))
+        at += segment.size
     assert at == 8, "every memory slice is drawn once"
     return found
 
@@ -33,18 +33,18 @@ def drawn(*nodes, colour=False, width=120):
     "allocations, slices, expected",
     [
         pytest.param([], [], [], id="nothing"),
-        pytest.param([allocation("a")], [], [(0, 1, Look.COMING, "a")], id="promised and not made yet"),
-        pytest.param([allocation("a", start=3)], [made("a", start=3)], [(3, 1, Look.THERE, "a")], id="made"),
+        pytest.param([allocation("a")], [], [(0, 1, SegmentState.CREATING, "a")], id="promised and not made yet"),
+        pytest.param([allocation("a", start=3)], [made("a", start=3)], [(3, 1, SegmentState.CREATED, "a")], id="made"),
         pytest.param(
             [allocation("a", "4g.20gb", 0, AllocationState.UNGATED), allocation("b", "3g.20gb", 4)],
             [made("a", "4g.20gb", 0)],
-            [(0, 4, Look.THERE, "a"), (4, 4, Look.COMING, "b")],
+            [(0, 4, SegmentState.CREATED, "a"), (4, 4, SegmentState.CREATING, "b")],
             id="a 4g that is there beside a 3g that comes",
         ),
         pytest.param(
             [allocation("a", state=AllocationState.DELETING)],
             [made("a")],
-            [(0, 1, Look.GOING, "a")],
+            [(0, 1, SegmentState.DELETING, "a")],
             id="being destroyed",
         ),
         pytest.param(
@@ -55,13 +55,16 @@ def drawn(*nodes, colour=False, width=120):
         ),
         pytest.param([], [made("a", state=SliceState.DELETED)], [], id="destroyed and forgotten"),
         pytest.param(
-            [allocation("a")], [made("a", state=SliceState.FAILED)], [(0, 1, Look.FAILED, "a")], id="refused by the GPU"
+            [allocation("a")],
+            [made("a", state=SliceState.FAILED)],
+            [(0, 1, SegmentState.FAILED, "a")],
+            id="refused by the GPU",
         ),
-        pytest.param([], [made("x", state=SliceState.FOREIGN)], [(0, 1, Look.FOREIGN, None)], id="nobody's"),
+        pytest.param([], [made("x", state=SliceState.FOREIGN)], [(0, 1, SegmentState.FOREIGN, None)], id="nobody's"),
         pytest.param(
             [allocation("old", start=0, state=AllocationState.DELETING), allocation("new", start=0)],
             [made("old", state=SliceState.DELETED)],
-            [(0, 1, Look.COMING, "new")],
+            [(0, 1, SegmentState.CREATING, "new")],
             id="a slot that was handed on in the same moment",
         ),
         pytest.param([allocation("a", gpu="GPU-other")], [], [], id="on another GPU"),

@@ -1,6 +1,5 @@
 """Official release binaries, fetched from a server on loopback with the projects' own layout."""
 
-import contextlib
 import hashlib
 import io
 import tarfile
@@ -11,15 +10,9 @@ from instaslice.local import components
 from instaslice.local.components import CNI, ETCD, platform
 from instaslice.local.download import download, release
 from instaslice.local.errors import NotAvailable
-from instaslice.local.progress import Silent
 
 KUBERNETES = components.kubernetes("1.37.1")
 PROGRAM = b"#!/bin/sh\necho hello\n"
-
-
-@contextlib.contextmanager
-def quiet(title):
-    yield Silent()
 
 
 @pytest.fixture
@@ -56,7 +49,7 @@ def test_a_binary_with_its_checksum(mirror, tmp_path):
     wanted = release(KUBERNETES, "kubectl")
     publish(root, wanted.path, PROGRAM, wanted.checksum)
     target = tmp_path / "cache" / "kubernetes-1.37.1"
-    download(KUBERNETES, ["kubectl"], target, address, quiet)
+    download(KUBERNETES, ["kubectl"], target, address)
     assert (target / "kubectl").read_bytes() == PROGRAM
     assert (target / "kubectl").stat().st_mode & 0o111
 
@@ -67,7 +60,7 @@ def test_a_program_inside_an_archive(mirror, tmp_path, module, name):
     wanted, data = release(module, name), archive(name)
     listed = f"{'0' * 64}  another\n{hashlib.sha256(data).hexdigest()}  {wanted.path.rsplit('/', 1)[1]}\n"
     publish(root, wanted.path, data, wanted.checksum, listed)
-    download(module, [name], tmp_path / "cache" / module.directory, address, quiet)
+    download(module, [name], tmp_path / "cache" / module.directory, address)
     assert (tmp_path / "cache" / module.directory / name).read_bytes() == PROGRAM
 
 
@@ -87,11 +80,11 @@ def test_what_cannot_be_checked_is_not_kept(mirror, tmp_path, published, says):
         (root / wanted.checksum).unlink()
     target = tmp_path / "cache" / "kubernetes-1.37.1"
     with pytest.raises(NotAvailable, match=says):
-        download(KUBERNETES, ["kubectl"], target, address, quiet)
+        download(KUBERNETES, ["kubectl"], target, address)
     assert not (target / "kubectl").exists()
     assert [left.name for left in target.parent.iterdir()] == [".kubernetes-1.37.1.lock"]
 
 
 def test_a_mirror_that_is_not_there_says_what_to_do(tmp_path):
     with pytest.raises(NotAvailable, match="--download-from"):
-        download(KUBERNETES, ["kubectl"], tmp_path / "k", "http://127.0.0.1:9", quiet)
+        download(KUBERNETES, ["kubectl"], tmp_path / "k", "http://127.0.0.1:9")

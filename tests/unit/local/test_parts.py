@@ -46,7 +46,7 @@ V3 = f"{V2} avx2 bmi1 bmi2 f16c fma abm movbe"
 
 
 @pytest.mark.parametrize(
-    "told, level",
+    "cpuinfo, level",
     [
         pytest.param(f"processor\t: 0\nflags\t\t: {V3} avx512f\nbugs\t\t:\n", "v3", id="all of v3 and more"),
         pytest.param(f"processor\t: 0\nflags\t\t: {V2}\n", "v1", id="an older CPU"),
@@ -55,11 +55,11 @@ V3 = f"{V2} avx2 bmi1 bmi2 f16c fma abm movbe"
         pytest.param(None, "v1", id="no Linux"),
     ],
 )
-def test_what_programs_may_expect_of_the_cpu(tmp_path, told, level):
+def test_what_programs_may_expect_of_the_cpu(tmp_path, cpuinfo, level):
     file = tmp_path / "cpuinfo"
-    if told is not None:
-        file.write_text(told)
-    assert components.level(file) == level
+    if cpuinfo is not None:
+        file.write_text(cpuinfo)
+    assert components.cpu_level(file) == level
 
 
 def test_chosen_ports_are_free_different_and_nobody_elses():
@@ -117,7 +117,7 @@ def test_keys_are_readable_by_their_owner_alone(tmp_path):
     assert pair.key.stat().st_mode & 0o077 == 0
 
 
-def test_a_certificate_that_a_kill_left_without_its_end_is_made_anew(tmp_path):
+def test_a_certificate_that_a_kill_left_half_written_is_created_again(tmp_path):
     authority = Authority(tmp_path)
     (tmp_path / "admin.key").write_text("a key whose certificate was never written")
     pair = authority.issue("admin", "admin")

@@ -10,7 +10,7 @@ import pytest
 
 from instaslice.local.errors import NotStarted
 from instaslice.local.layout import Layout
-from instaslice.local.process import MARK, Processes, Running
+from instaslice.local.process import CLUSTER_VARIABLE, Processes, ProcessRecord
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 
@@ -39,15 +39,15 @@ def test_starting_twice_starts_once(processes):
 def test_a_pid_that_is_another_process_by_now_is_not_ours(processes):
     processes.start("it", SLEEPS)
     record = processes.layout.run / "it.json"
-    known = msgspec.json.decode(record.read_bytes(), type=Running)
+    known = msgspec.json.decode(record.read_bytes(), type=ProcessRecord)
     record.write_bytes(msgspec.json.encode(msgspec.structs.replace(known, started=known.started - 100)))
     assert processes.find("it") is None
 
 
 def test_a_program_that_was_never_recorded_is_ended_by_its_mark(processes):
     """As when `up` is killed between starting it and writing it down."""
-    lost = subprocess.Popen(SLEEPS, env={MARK: str(processes.layout.root)}, start_new_session=True)
-    other = subprocess.Popen(SLEEPS, env={MARK: "/another/cluster"}, start_new_session=True)
+    lost = subprocess.Popen(SLEEPS, env={CLUSTER_VARIABLE: str(processes.layout.root)}, start_new_session=True)
+    other = subprocess.Popen(SLEEPS, env={CLUSTER_VARIABLE: "/another/cluster"}, start_new_session=True)
     try:
         wait_for_exec(lost, other)
         processes.kill_all()
@@ -59,8 +59,10 @@ def test_a_program_that_was_never_recorded_is_ended_by_its_mark(processes):
 
 
 def test_starting_a_component_ends_one_that_was_never_recorded(processes):
-    lost = subprocess.Popen(SLEEPS, env={MARK: str(processes.layout.root)}, start_new_session=True)
-    other = subprocess.Popen([*SLEEPS, "another"], env={MARK: str(processes.layout.root)}, start_new_session=True)
+    lost = subprocess.Popen(SLEEPS, env={CLUSTER_VARIABLE: str(processes.layout.root)}, start_new_session=True)
+    other = subprocess.Popen(
+        [*SLEEPS, "another"], env={CLUSTER_VARIABLE: str(processes.layout.root)}, start_new_session=True
+    )
     wait_for_exec(lost, other)
     processes.start("it", ["/usr/bin/env", *SLEEPS])
     assert not alive(lost)
@@ -86,5 +88,5 @@ def alive(started: subprocess.Popen[bytes]) -> bool:
 def wait_for_exec(*started: subprocess.Popen[bytes]) -> None:
     """Until a new process shows its own environment, not ours from before the exec."""
     deadline = time.monotonic() + 10
-    while any(MARK not in psutil.Process(each.pid).environ() for each in started):
+    while any(CLUSTER_VARIABLE not in psutil.Process(each.pid).environ() for each in started):
         assert time.monotonic() < deadline

@@ -1,7 +1,7 @@
-"""The control plane: the command line of each component, and how one knows that it is ready.
+"""The control plane: the command line of each component, and when it is ready.
 
-Everything listens on loopback, speaks TLS with a certificate of the cluster's own authority and is bound by RBAC. Only
-the API server's way to etcd is plain: a socket in the cluster's directory, which nobody but its user may enter.
+Everything listens on loopback, uses TLS with a certificate of the cluster's own authority and is subject to RBAC. Only
+the API server's connection to etcd is plain: a socket in the cluster's directory, which only its user may enter.
 """
 
 import http.client
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from instaslice.kube.config import trusting
 from instaslice.local.layout import Layout
-from instaslice.local.pki import TOKENS, Authority, Pair
+from instaslice.local.pki import TOKENS, Authority, KeyPair
 
 SERVICE_RANGE = "10.96.0.0/16"
 
@@ -28,7 +28,7 @@ PORTS = (
     "kueue-health",
     "instaslice-webhook",
 )
-"""What a cluster reserves a port for, whether it has that part or not: one that is added later finds its port."""
+"""What a cluster reserves ports for, even for parts that it does not have: they may be added later."""
 
 ADMIN = ("instaslice-admin", ("system:masters",))
 CLIENTS = {
@@ -40,18 +40,18 @@ CLIENTS = {
     "instaslice-controller": "instaslice:controller",
     "instaslice-agent": "instaslice:agent",
 }
-"""Program → the user that RBAC sees. They come with tokens, as pods do: the API server checks the signature of a
-certificate anew for every request."""
+"""Program → the user that RBAC sees. They authenticate with tokens, as pods do: the API server checks the signature of
+a certificate for every request."""
 
 SERVING = ("kube-scheduler", "kube-controller-manager", "kwok", "kueue")
 SOCKET = "unix://etcd.sock"
-"""Relative, as programs start in the cluster's directory: the kernel takes no path of more than 107 characters. With
-TLS etcd spends half as much CPU again on a burst of pods."""
+"""Relative, since programs start in the cluster's directory: the kernel limits the path to 107 characters. With TLS
+etcd spends half as much CPU again on a burst of pods."""
 
 
 @dataclass(frozen=True)
-class Plane:
-    """Everything that the command lines are made of."""
+class ControlPlane:
+    """What the command lines are built from."""
 
     layout: Layout
     ports: Mapping[str, int]
@@ -75,16 +75,16 @@ class Plane:
         for server in SERVING:
             authority.issue(server, server)
         user, groups = ADMIN
-        self._admit(authority, self.layout.kubeconfig, authority.issue("admin", user, groups=groups))
+        self._write_kubeconfig(authority, self.layout.kubeconfig, authority.issue("admin", user, groups=groups))
         for client in CLIENTS:
-            self._admit(authority, self.kubeconfig(client), authority.token(client))
+            self._write_kubeconfig(authority, self.kubeconfig(client), authority.token(client))
         authority.tokens(CLIENTS)
 
-    def _admit(self, authority: Authority, path: Path, client: Pair | str) -> None:
+    def _write_kubeconfig(self, authority: Authority, path: Path, client: KeyPair | str) -> None:
         authority.kubeconfig(path, server=self.server, client=client, name=f"instaslice-{self.layout.name}")
 
-    def pair(self, name: str) -> Pair:
-        return Pair(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
+    def key_pair(self, name: str) -> KeyPair:
+        return KeyPair(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
 
     def kubeconfig(self, client: str) -> Path:
         return self.layout.pki / f"{client}.kubeconfig"
@@ -108,7 +108,7 @@ class Plane:
         }
 
     def _etcd(self) -> dict[str, object]:
-        pair = self.pair("etcd")
+        pair = self.key_pair("etcd")
         peer = f"https://127.0.0.1:{self.ports['etcd-peer']}"
         return {
             "name": "local",
@@ -126,14 +126,14 @@ class Plane:
             "peer-key-file": pair.key,
             "peer-trusted-ca-file": self.authority,
             "peer-client-cert-auth": "true",
-            # A killed etcd loses nothing by this, only a machine that loses power does; it makes writes cheap.
+            # Cheap writes. A killed etcd loses nothing by this, only a machine that loses power does.
             "unsafe-no-fsync": "true",
             "quota-backend-bytes": 8 << 30,
             "log-level": "warn",
         }
 
     def _apiserver(self) -> dict[str, object]:
-        serving, kubelet = map(self.pair, ("kube-apiserver", "apiserver-to-kubelet"))
+        serving, kubelet = map(self.key_pair, ("kube-apiserver", "apiserver-to-kubelet"))
         accounts = self.layout.pki / "service-accounts"
         return {
             "bind-address": "127.0.0.1",
@@ -153,15 +153,15 @@ class Plane:
             "service-account-key-file": f"{accounts}.pub",
             "service-account-signing-key-file": f"{accounts}.key",
             "service-cluster-ip-range": SERVICE_RANGE,
-            # Loopback is no address for the `kubernetes` service; without a real service network none is needed.
+            # The `kubernetes` service cannot have a loopback address, and without a service network it needs none.
             "endpoint-reconciler-type": "none",
             "allow-privileged": "true",
             "profiling": "false",
         }
 
     def _serving(self, name: str) -> dict[str, object]:
-        """What the scheduler and the controller-manager have in common."""
-        kubeconfig, pair = self.kubeconfig(name), self.pair(name)
+        """The flags that the scheduler and the controller-manager share."""
+        kubeconfig, pair = self.kubeconfig(name), self.key_pair(name)
         return {
             "kubeconfig": kubeconfig,
             "authentication-kubeconfig": kubeconfig,
@@ -170,9 +170,9 @@ class Plane:
             "secure-port": self.ports[name],
             "tls-cert-file": pair.certificate,
             "tls-private-key-file": pair.key,
-            # One of each: there is nobody to elect against, and a lost Lease would end the process.
+            # There is one of each, and a lost Lease would end the process.
             "leader-elect": "false",
-            # The API server is theirs alone; the usual 20 requests a second cost the controller-manager 3 s at start.
+            # The default of 20 requests per second costs the controller-manager 3 s at start.
             "kube-api-qps": 1000,
             "kube-api-burst": 2000,
             "profiling": "false",
@@ -189,7 +189,7 @@ class Plane:
         }
 
     def _kwok(self) -> dict[str, object]:
-        pair = self.pair("kwok")
+        pair = self.key_pair("kwok")
         return {
             "kubeconfig": self.kubeconfig("kwok"),
             "config": Path(__file__).parent / "stages.yaml",
@@ -203,8 +203,8 @@ class Plane:
         }
 
     def admin(self) -> ssl.SSLContext:
-        """The administrator's way in to everything that speaks TLS here, etcd too."""
-        admin = self.pair("admin")
+        """The administrator's access to everything that serves TLS, including etcd."""
+        admin = self.key_pair("admin")
         context = trusting(cafile=self.authority)
         context.load_cert_chain(admin.certificate, admin.key)
         return context
@@ -212,9 +212,9 @@ class Plane:
     def ready(self, component: str) -> Callable[[], bool]:
         path = {"kube-apiserver": "/readyz", "etcd": "/health"}.get(component, "/healthz")
         port = self.ports[component]
-        return lambda: self._answers(port, path)
+        return lambda: self._is_healthy(port, path)
 
-    def _answers(self, port: int, path: str) -> bool:
+    def _is_healthy(self, port: int, path: str) -> bool:
         """Whether HTTPS on that port answers 200, with the admin's certificate and the cluster's authority."""
         connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=self.admin())
         try:
