@@ -1,7 +1,7 @@
 """Where the API server is and who we are: from a pod's service account, or from a kubeconfig.
 
 A pod needs no library: two environment variables and two files, the token read anew each minute because the kubelet
-replaces it. Certificates in files are looked at before each connection: they are replaced too, if not as often. A
+replaces it. Certificates in files are looked at before each request: they are replaced too, if not as often. A
 kubeconfig (contexts, merged files, exec plugins, OIDC, proxies) is read by kubernetes_asyncio, imported only then: it
 costs 37 MB that no agent should pay. designs/0002-our-own-kube-client.md has the comparison.
 """
@@ -40,7 +40,7 @@ class Config(Protocol):
     proxy: str | None
 
     def tls(self) -> ssl.SSLContext:
-        """For the next connection, where the server speaks TLS."""
+        """For the next request, where the server speaks TLS."""
         ...
 
     async def authorization(self, *, refused: bool = False) -> str | None:

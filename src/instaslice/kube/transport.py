@@ -5,15 +5,14 @@ goes again. Never connected: any verb goes again. Broken in the middle: only wha
 server may have done it. Everything else is the caller's to judge.
 """
 
+import contextlib
 import random
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 
 from instaslice.kube.clock import Clock, timeout
 from instaslice.kube.config import Config
-from instaslice.kube.connections import BUFFER, Answer, Connections, NotConnected
+from instaslice.kube.connections import Connections, NotConnected, Response
 from instaslice.kube.errors import (
     KubeconfigError,
     KubeError,
@@ -86,54 +85,36 @@ class Transport:
             await self._clock.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def stream(
         self, path: str, *, what: str, params: Mapping[str, str], silent_after: float
     ) -> AsyncIterator["Chunks"]:
         """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, or when no
         byte came for `silent_after` seconds: a connection whose other end is gone says nothing, for ever."""
-        answer = await self._opened(path, what, params, silent_after)
-        try:
-            yield Chunks(answer, lambda broken: self._unreachable(what, broken), self._clock)
-        finally:
-            self._connections.done(answer)
+        with contextlib.closing(await self._opened(path, what, params, silent_after)) as response:
+            yield Chunks(response, lambda broken: self._unreachable(what, broken))
 
-    async def _opened(self, path: str, what: str, params: Mapping[str, str], silent_after: float) -> Answer:
+    async def _opened(self, path: str, what: str, params: Mapping[str, str], silent_after: float) -> Response:
         await self._clock.sleep(self._bucket.reserve())
         for refused in (False, True):
-            answer = await self._asked(path, what, params, silent_after, refused)
-            if answer.status < 300:
-                return answer
-            # The status says what to do; the rest is for people, and may never come.
-            told = b"the server did not say why"
+            headers = await self._headers(refused)
             try:
+                response = await self._connections.send(
+                    "GET", path, headers=headers, params=params, silent_after=silent_after
+                )
+            except (TimeoutError, OSError) as broken:
+                raise self._unreachable(what, broken) from broken
+            if response.status < 300:
+                return response
+            # The status says what to do; the rest is for people, and may never come.
+            body = b"the server did not say why"
+            with contextlib.closing(response), contextlib.suppress(TimeoutError, OSError):
                 async with timeout(self._clock, ANSWER_SECONDS):
-                    told = await answer.start(MOST_ERROR)
-            except (TimeoutError, OSError):
-                pass
-            finally:
-                self._connections.done(answer)
-            error = from_answer(what, answer.status, told, _retry_after(answer))
+                    body = await response.start(MOST_ERROR)
+            error = from_answer(what, response.status, body, response.retry_after)
             if not isinstance(error, Unauthorized):
                 break
         raise error
-
-    async def _asked(
-        self, path: str, what: str, params: Mapping[str, str], silent_after: float, refused: bool
-    ) -> Answer:
-        headers = await self._headers(refused)
-        try:
-            answer = await self._connections.send(
-                "GET", path, headers=headers, params=params, silent_after=silent_after
-            )
-            try:
-                await answer.head()
-            except BaseException:
-                self._connections.done(answer)
-                raise
-        except (TimeoutError, OSError) as broken:
-            raise self._unreachable(what, broken) from broken
-        return answer
 
     async def _once(
         self,
@@ -147,13 +128,10 @@ class Transport:
         headers = await self._headers(refused)
         if body is not None:
             headers["Content-Type"] = content_type
-        answer = await self._connections.send(method, path, headers=headers, params=params, body=body)
-        try:
-            async with timeout(self._clock, ANSWER_SECONDS):
-                content = await answer.whole()
-            return answer.status, content, _retry_after(answer)
-        finally:
-            self._connections.done(answer)
+        async with timeout(self._clock, ANSWER_SECONDS):
+            response = await self._connections.send(method, path, headers=headers, params=params, body=body)
+            with contextlib.closing(response):
+                return response.status, await response.body(), response.retry_after
 
     async def _headers(self, refused: bool) -> dict[str, str]:
         authorization = await self._config.authorization(refused=refused)
@@ -182,39 +160,21 @@ def wait_for(error: KubeError, *, first_refusal: bool, backoff: Backoff) -> floa
 
 
 class Chunks:
-    """The bytes of one endless answer, as they come."""
+    """The bytes of one endless response, as they come."""
 
-    def __init__(self, answer: Answer, unreachable: Callable[[Exception], Unreachable], clock: Clock) -> None:
-        self._answer = answer
+    def __init__(self, response: Response, unreachable: Callable[[Exception], Unreachable]) -> None:
+        self._response = response
         self._unreachable = unreachable
-        self._clock = clock
+        self.gather = response.gather
 
     async def read(self) -> bytes:
-        """What has come since the last read, at least a byte; b"" when the server ended the answer."""
+        """What has come since the last read, at least a byte; b"" when the server ended the response."""
         try:
-            return await self._answer.read()
+            return await self._response.read()
         except (TimeoutError, OSError) as broken:
             raise self._unreachable(broken) from broken
-
-    async def gather(self, seconds: float) -> None:
-        """Let bytes gather in the kernel for a moment, so that the next chunk is a large one: waking up for each
-        object costs more than decoding it."""
-        transport = self._answer.connection.transport
-        if transport.is_closing():
-            return
-        raw: socket.socket = transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BUFFER)
-        await self._clock.sleep(seconds)
-        if not transport.is_closing():
-            # Lowering the mark wakes the loop for what has come below it.
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def _final(broken: Exception) -> bool:
     """A certificate that does not fit will not fit a second later."""
     return isinstance(broken, ssl.SSLCertVerificationError)
-
-
-def _retry_after(answer: Answer) -> str | None:
-    found = answer.headers.get(b"retry-after")
-    return found.decode("latin-1") if found is not None else None

@@ -248,7 +248,7 @@ ALWAYS = {
 )
 async def test_the_headers_of_a_request(request_, more):
     async with serving() as (server, made):
-        await made.request("PATCH", "/x", what="patch", **request_)
+        await made.request("PATCH" if request_["body"] else "GET", "/x", what="x", **request_)
         sent = headers_of(server.heard[0])
         sent.pop(b"Host")
         assert sent == {**ALWAYS, **more}
@@ -328,7 +328,7 @@ async def test_closing_ends_the_connections_that_are_kept():
 
 def low_water(chunks):
     """Bytes from which on the kernel says that there is something to read."""
-    raw = chunks._answer.connection.transport.get_extra_info("socket")
+    raw = chunks._response._response.connection.transport.get_extra_info("socket")
     return raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
 
@@ -356,8 +356,12 @@ async def test_while_bytes_gather_the_kernel_keeps_quiet_about_them(clock):
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 async def test_of_a_connection_that_is_gone_nothing_gathers(clock, when):
-    async with watching(clock=clock) as chunks:
-        transport = chunks._answer.connection.transport
+    async def open_ended(reader, writer):
+        writer.write(head(200))
+        await reader.read()
+
+    async with watching(open_ended, clock=clock) as chunks:
+        transport = chunks._response._response.connection.transport
         if when == "before":
             transport.abort()
             await asyncio.sleep(0)
