@@ -106,7 +106,7 @@ def pass_seconds(world: World) -> float:
     dispatcher.decide()
     took = []
     for _ in range(5):
-        dispatcher.line.ask_again()
+        dispatcher.line.retry_all()
         began = time.process_time()
         dispatcher.decide()
         took.append(time.process_time() - began)

@@ -14,9 +14,6 @@ from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice
 from instaslice.drivers import GpuUuid, Slice
 from instaslice.geometry import Placement
 
-WANTED = frozenset({AllocationState.CREATING, AllocationState.CREATED, AllocationState.UNGATED})
-"""States of allocations whose slice shall be there."""
-
 _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
 
 MISSING = "it is not on the GPU any more"
@@ -86,8 +83,8 @@ def place_of(thing: Allocation | PreparedSlice | Slice) -> Place:
 def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
     """Of a GPU that can be read. Deciding again on its own reports, with nothing changed, says the same."""
     at = {place_of(each): each for each in gpu.found}
-    ends = [each for each in allocations if each.state not in WANTED]
-    wants = [each for each in allocations if each.state in WANTED]
+    ends = [each for each in allocations if not each.wanted]
+    wants = [each for each in allocations if each.wanted]
     reports: list[PreparedSlice] = []
     destroys: list[Step] = []
     creates: list[Step] = []
@@ -150,7 +147,7 @@ def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple
     reports = [each for each in past.values() if each.state is SliceState.FOREIGN]
     for each in allocations:
         before = past.get(each.id)
-        if each.state not in WANTED:
+        if not each.wanted:
             gone = before is not None and before.state is SliceState.DELETED
             state = SliceState.DELETED if gone else SliceState.DELETING
             reports.append(reported(each, state, reason="" if gone else ill))

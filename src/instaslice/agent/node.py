@@ -4,7 +4,7 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.agent.decision import WANTED, reported
+from instaslice.agent.decision import reported
 from instaslice.agent.worker import GpuWorker, Surroundings
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
@@ -170,7 +170,7 @@ class NodeAgent:
     def _nowhere(self, told: Allocation) -> PreparedSlice:
         """What becomes of an allocation on a GPU that was taken out of the node."""
         has = ", ".join(self._workers) or "none"
-        if told.state not in WANTED:
+        if not told.wanted:
             return reported(told, SliceState.DELETED)
         return reported(told, SliceState.FAILED, reason=f"GPU {told.gpu} is not in this node (it has {has})")
 

@@ -16,7 +16,6 @@ import msgspec
 
 from instaslice.agent import cdi, holdings, registration, resources
 from instaslice.agent.cdi import Edits
-from instaslice.agent.decision import WANTED
 from instaslice.agent.files import write_whole
 from instaslice.agent.places import Places
 from instaslice.agent.plugin import KUBELET, Devices, NoSlice, Plugin
@@ -99,7 +98,7 @@ class Seating:
         made = {}
         for told in allocations:
             held = _slice(there.get(told.id))
-            if told.state in WANTED and held is not None:
+            if told.wanted and held is not None:
                 made[Hold.of(told)] = (told, held)
         named = set(map(Hold.of, allocations))
         unnamed = {(each.gpu, each.profile, each.start) for each in slices if each.state is SliceState.FOREIGN}

@@ -82,6 +82,12 @@ class Allocation(Part, frozen=True):
     memory: Amount = 0
     reason: Words = ""
 
+    @property
+    def wanted(self) -> bool:
+        """Whether its slice is to exist. The agent acts on this alone; the rest of `state` is for people to read. Our
+        controller writes `deleting` for one that is not; `deleted` and `failed` from another hand mean the same."""
+        return self.state not in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED)
+
 
 class InstasliceSpec(Part, frozen=True):
     """What is promised on this node. Written by the controller alone."""

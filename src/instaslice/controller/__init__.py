@@ -2,9 +2,9 @@
 
     controller  watches and writes; runs in the one process that leads
     dispatcher  decides: told what is there, gives orders; no network
-    ledger      who was promised what (promises), rebuilt from the API server at start
+    ledger      who was promised what (reservations), rebuilt from the API server at start
     quarantine  objects that could not be handled
-    line        who waits, in which order; patience keeps room for those who waited too long
+    longest_waiting  GPUs reserved for the pod that has waited longest
     wants       the slices that a pod needs; patches what is written to it; words what is said of it, by the teller
     specs       writes what is promised into the Instaslice objects
     requests    what kube-scheduler would count for a pod: CPU, memory, storage and the rest

@@ -19,16 +19,16 @@ from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.api.writing import AT_ONCE
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
+from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
-from instaslice.controller.quarantine import Kind
+from instaslice.controller.pod_condition import PodCondition
+from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints
-from instaslice.controller.teller import Teller
 from instaslice.controller.wants import gated
-from instaslice.controller.words import Words
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client
@@ -47,7 +47,7 @@ T = TypeVar("T", bound=Object)
 K = TypeVar("K", bound=str)
 
 MANAGER = "instaslice-controller"
-SET_ASIDE = {NODES.kind: Kind.NODE, INSTASLICES.kind: Kind.INSTASLICE, PODS.kind: Kind.POD}
+SET_ASIDE = {NODES.kind: ObjectKind.NODE, INSTASLICES.kind: ObjectKind.INSTASLICE, PODS.kind: ObjectKind.POD}
 LAZY_SECONDS, LATEST_SECONDS = 1.0, 10.0
 """How long a write that nobody waits for may wait for company: the latter while pods wait for other writes."""
 UNGATES_AT_ONCE = 16
@@ -104,7 +104,7 @@ class Controller:
         self._ungates: Queue[str] = Queue(clock=clock)
         self._failures: Queue[str] = Queue(clock=clock)
         self._why_failed: dict[str, str] = {}
-        self._teller = Teller(client, self.dispatcher, self._busy, clock=clock, instance=settings.instance)
+        self._conditions = ConditionWriter(client, self.dispatcher, self._busy, clock=clock, instance=settings.instance)
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
         # Also with none: those of an earlier time have to go.
         self._hints = Hints(client, clock, settings.namespace, settings.hints, rng=rng)
@@ -134,13 +134,13 @@ class Controller:
             self.resume()
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
             group.create_task(self._fallen(), name="end with a failed pass")
-            write = partial(self._apart, Kind.INSTASLICE, self._write)
+            write = partial(self._apart, ObjectKind.INSTASLICE, self._write)
             group.create_task(self._writes.work(write, workers=AT_ONCE), name="write specs")
             group.create_task(self._echoes.work(self._echo), name="write what nobody waits for")
-            ungate = partial(self._apart, Kind.POD, self._ungate)
+            ungate = partial(self._apart, ObjectKind.POD, self._ungate)
             group.create_task(self._ungates.work(ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
-            group.create_task(self._failures.work(partial(self._apart, Kind.POD, self._fail)), name="fail pods")
-            group.create_task(self._teller.run(), name="tell")
+            group.create_task(self._failures.work(partial(self._apart, ObjectKind.POD, self._fail)), name="fail pods")
+            group.create_task(self._conditions.run(), name="tell")
             group.create_task(self._learn(), name="learn")
             group.create_task(self._taints.run(), name="taint nodes")
             self.nodes.on_change(self._node_shape)
@@ -160,7 +160,7 @@ class Controller:
 
     # Orders of the dispatcher ---------------------------------------------------------------------------------------
 
-    def write(self, node: NodeName, *, soon: bool) -> None:
+    def write_spec(self, node: NodeName, *, soon: bool) -> None:
         if soon:
             self._writes.add_after(node, self._specs.changed(node))
             self._calm_at = self._clock.monotonic() + WAVE_SECONDS
@@ -176,8 +176,8 @@ class Controller:
         self._why_failed[uid] = reason
         self._failures.add(uid)
 
-    def tell(self, uid: str) -> None:
-        self._teller.tell(uid)
+    def update_condition(self, uid: str) -> None:
+        self._conditions.update(uid)
 
     def wake(self) -> None:
         # Once for all that one chunk of a watch brings.
@@ -211,18 +211,18 @@ class Controller:
                 # It stays as it was before, or is not there: pods that need it wait, and say so.
                 log.warning("%s", error)
             else:
-                self.dispatcher.set_aside(kind, meta.uid if kind is Kind.POD else meta.name, error)
+                self.dispatcher.quarantine_object(kind, meta.uid if kind is ObjectKind.POD else meta.name, error)
 
         await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng, unreadable=unreadable).run()
 
-    async def _apart(self, kind: Kind, work: Callable[[K], Awaitable[float | None]], key: K) -> float | None:
+    async def _apart(self, kind: ObjectKind, work: Callable[[K], Awaitable[float | None]], key: K) -> float | None:
         """A turn of a queue; what fails unexpectedly costs the object that it was about."""
         try:
             return await work(key)
         except InstasliceError:
             raise
         except Exception as error:
-            self.dispatcher.set_aside(kind, key, error)
+            self.dispatcher.quarantine_object(kind, key, error)
             return None
 
     async def _fallen(self) -> None:
@@ -248,16 +248,16 @@ class Controller:
 
     async def _ungate(self, uid: str) -> float | None:
         """Level-based: done where the gate is gone, however that came about."""
-        pod, promise = self.dispatcher.pods.get(uid), self.dispatcher.ledger.promises.get(uid)
-        if pod is None or promise is None or not gated(pod) or not promise.created:
+        pod, reservation = self.dispatcher.pods.get(uid), self.dispatcher.ledger.reservations.get(uid)
+        if pod is None or reservation is None or not gated(pod) or not reservation.created:
             return None
-        if self.dispatcher.ledger.books[promise.node].unready:
+        if self.dispatcher.ledger.nodes[reservation.node].unready:
             return None  # since it was ordered; it is ordered again when the node serves
         if not self._leads():
             return LAZY_SECONDS
         try:
             fresh = await self._client.patch(
-                PODS, key_of(pod), patches.ungate(pod, promise.node, promise.uuids), manager=MANAGER
+                PODS, key_of(pod), patches.ungate(pod, reservation.node, reservation.uuids), manager=MANAGER
             )
         except (Refused, NotFound) as error:
             # Also a 404 may be the word of a webhook, which denies with any code.
@@ -266,9 +266,9 @@ class Controller:
             except NotFound:
                 return None  # the watch will say so
             if fresh.metadata.uid == uid and gated(fresh):
-                if self._clock.monotonic() < promise.since + self.dispatcher.limits.bind:
-                    promise.ungate_refused = error.message
-                    self.tell(uid)
+                if self._clock.monotonic() < reservation.since + self.dispatcher.limits.bind:
+                    reservation.ungate_refused = error.message
+                    self.update_condition(uid)
                     raise
                 # Somebody's policy, say. Its slices are others' by now.
                 self.fail(uid, f"the API server does not let it go ({error.message})")
@@ -290,7 +290,7 @@ class Controller:
         # The reason stays until then: what goes wrong on the way is tried again.
         with suppress(NotFound):
             await self._client.merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
-            self._teller.event(pod, Words(False, "SliceReleased", message, warning=True))
+            self._conditions.event(pod, PodCondition(False, "SliceReleased", message, warning=True))
         self._why_failed.pop(uid, None)
         return None
 
@@ -303,7 +303,7 @@ class Controller:
         """Tell autoscalers of the pods that wait and that one more node of a known kind would hold."""
         waiting: dict[str, Pod] = {}
         memory: dict[str, int] = {}
-        for uid in islice(self.dispatcher.line, self._most_hinted):
+        for uid in islice(self.dispatcher.queue, self._most_hinted):
             pod = self.dispatcher.pods[uid]
             # No node helps one that waits for a claim.
             held = self.dispatcher.filters.for_pod(pod).everywhere

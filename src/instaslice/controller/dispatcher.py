@@ -14,24 +14,23 @@ from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import AllocationState, Instaslice, PodRef
-from instaslice.controller import admission
-from instaslice.controller.agenda import Agenda
-from instaslice.controller.asks import Ask, Asks
-from instaslice.controller.ledger import Book, Ledger, News
-from instaslice.controller.line import Line
+from instaslice.controller import node_admission
+from instaslice.controller.deadlines import Deadlines
+from instaslice.controller.ledger import Ledger, LedgerChanges, NodeRecord
+from instaslice.controller.longest_waiting import LongestWaiting
+from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.patches import pinned
-from instaslice.controller.patience import Patience
-from instaslice.controller.promises import Promise
-from instaslice.controller.quarantine import Kind, Quarantine
+from instaslice.controller.pod_request import PodRequest, PodRequests
+from instaslice.controller.quarantine import ObjectKind, Quarantine
 from instaslice.controller.requests import Amounts, effective
-from instaslice.controller.rooms import Rooms
+from instaslice.controller.reservations import Reservation
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.controller.scheduling.storage import Stored
 from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
-from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short
+from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short, WaitingQueue
 from instaslice.placement.pools import bits
 
 log = logging.getLogger(__name__)
@@ -40,7 +39,7 @@ T = TypeVar("T")
 
 FIRST_RETRY = 5.0
 LONGEST_RETRY = 600.0
-ILL = ("GpuUnhealthy", "NotBound", "SliceLost", "SetAside")
+UNHEALTHY = ("GpuUnhealthy", "NotBound", "SliceLost", "SetAside")
 """What a running pod was told and is to be told the end of."""
 LOOK_AGAIN, SHORTEST_LOOK = 10.0, 0.1
 """Seconds between two thoughts about for whom to keep room."""
@@ -55,13 +54,13 @@ SLOW = 5.0
 class Dispatcher:
     def __init__(self, orders: Orders, policy: Policy, clock: Callable[[], float], rng: Random, limits: Limits) -> None:
         self.ledger = Ledger(policy, self._ready)
-        self.line = Line()
+        self.queue = WaitingQueue()
         index = self.ledger.fleet.index
-        self.rooms = Rooms(index.changes())
+        self.capacities = NodeCapacities(index.changes())
         self.quarantine = Quarantine()
-        self.agenda = Agenda(partial(self.quarantine.failed, "what is to be done after a deadline"))
+        self.deadlines = Deadlines(partial(self.quarantine.failed, "what is to be done after a deadline"))
         self.limits = limits
-        self.patience = Patience(self.ledger, limits.patience)
+        self.longest_waiting = LongestWaiting(self.ledger, limits.patience)
         self.nodes: dict[NodeName, Node] = {}
         self.filters = Filters(self.nodes)
         self.pods: dict[str, Pod] = {}
@@ -70,20 +69,20 @@ class Dispatcher:
         self._orders = orders
         self._clock = clock
         self._rng = rng
-        self._asks: dict[str, Ask] = {}
+        self._requests: dict[str, PodRequest] = {}
         self._admission_changes = index.changes()
-        self._new_asks = Asks(self.nodes, self._admission_changes, self.rooms, self.ledger.placer)
+        self._request_factory = PodRequests(self.nodes, self._admission_changes, self.capacities, self.ledger.placer)
         self._new: set[str] = set()
         """In line since they were last asked for."""
         self._outdated: dict[str, None] = {}
         """Those whose shape has to be found again."""
-        self._homeless: set[str] = set()
-        """Ungated pods whose promise is lost."""
-        self._given_up: set[NodeName] = set()
+        self._lost_reservations: set[str] = set()
+        """Ungated pods whose reservation is lost."""
+        self._dead_nodes: set[NodeName] = set()
         """Nodes that have not been ready for too long."""
-        self._shut_counts: dict[str, int] = {}
+        self._blocked_counts: dict[str, int] = {}
         """How often a pod was not let go though its slices were made."""
-        self.held_back: dict[str, str] = {}
+        self.backing_off: dict[str, str] = {}
         """Pods that are not placed again for a while for that reason."""
         self._failures: dict[Grant, int] = {}
         self._again = 0.0
@@ -98,128 +97,128 @@ class Dispatcher:
         """When `decide` has to be called though nothing woke it."""
         if not self._pass_complete:
             return self._clock()
-        again = self._again if len(self.line) else None
-        return min((each for each in (self.agenda.next, again) if each is not None), default=None)
+        again = self._again if len(self.queue) else None
+        return min((each for each in (self.deadlines.next, again) if each is not None), default=None)
 
     # What is there --------------------------------------------------------------------------------------------------
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = NodeName(_changed(old, new).metadata.name)
-        self.quarantine.release(Kind.NODE, name)
+        self.quarantine.release(ObjectKind.NODE, name)
         try:
-            self._reconcile_node(name, new)
+            self._handle_node(name, new)
         except Exception as error:
-            self.set_aside(Kind.NODE, name, error)
+            self.quarantine_object(ObjectKind.NODE, name, error)
         if new is None:
-            self.quarantine.release(Kind.NODE, name)
+            self.quarantine.release(ObjectKind.NODE, name)
 
     def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         name = NodeName(_changed(old, new).metadata.name)
-        self.quarantine.release(Kind.INSTASLICE, name)
+        self.quarantine.release(ObjectKind.INSTASLICE, name)
         try:
-            self._reconcile_instaslice(name, old, new)
+            self._handle_instaslice(name, old, new)
         except Exception as error:
-            self.set_aside(Kind.INSTASLICE, name, error)
+            self.quarantine_object(ObjectKind.INSTASLICE, name, error)
         if new is None:
-            self.quarantine.release(Kind.INSTASLICE, name)
+            self.quarantine.release(ObjectKind.INSTASLICE, name)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Any pod of the cluster: all take CPU and memory."""
         uid = _changed(old, new).metadata.uid
-        self.quarantine.release(Kind.POD, uid)
+        self.quarantine.release(ObjectKind.POD, uid)
         try:
-            self._reconcile_pod(uid, old, new)
+            self._handle_pod(uid, old, new)
         except Exception as error:
             if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations):
                 self.pods[uid] = new
-            self.set_aside(Kind.POD, uid, error)
+            self.quarantine_object(ObjectKind.POD, uid, error)
         if new is None:
-            self.quarantine.release(Kind.POD, uid)
+            self.quarantine.release(ObjectKind.POD, uid)
 
-    def set_aside(self, kind: Kind, key: str, error: Exception) -> None:
+    def quarantine_object(self, kind: ObjectKind, key: str, error: Exception) -> None:
         """Leave an object alone until it changes, which could not be handled or cannot be read. Nobody is sent to such
         a node, and such a pod does not wait any more; but what was promised stays promised."""
         why = self.quarantine.add(kind, key, error)
         match kind:
-            case Kind.POD:
-                self.line.leave(key)
-                self._homeless.discard(key)
-                self._orders.tell(key)
-            case Kind.NODE:
+            case ObjectKind.POD:
+                self.queue.remove(key)
+                self._lost_reservations.discard(key)
+                self._orders.update_condition(key)
+            case ObjectKind.NODE:
                 self.filters.node_changed(self.nodes.pop(NodeName(key), None), None)
-                self.rooms.remove_node(key)
+                self.capacities.remove_node(key)
                 self._admission_changes.add(NodeName(key))
-                self._room_came()  # where pods are spread over nodes, one less may be what they wait for
-            case Kind.INSTASLICE:
-                self.ledger.set_aside(NodeName(key), f"its Instaslice object is set aside ({why})")
+                self._capacity_freed()  # where pods are spread over nodes, one less may be what they wait for
+            case ObjectKind.INSTASLICE:
+                self.ledger.quarantine(NodeName(key), f"its Instaslice object is set aside ({why})")
 
-    def _reconcile_node(self, name: NodeName, new: Node | None) -> None:
+    def _handle_node(self, name: NodeName, new: Node | None) -> None:
         if new is None:
             self._node_gone(name)
             return
         old = self.nodes.get(name)
-        changed = self.rooms.set_node(new)
+        changed = self.capacities.set_node(new)
         self.nodes[name] = new
-        if old is None or admission.facts(old) != admission.facts(new):
+        if old is None or node_admission.facts(old) != node_admission.facts(new):
             self._admission_changes.add(name)
             self.filters.node_changed(old, new)
             changed = True
         if new.ready:
-            self._given_up.discard(name)
+            self._dead_nodes.discard(name)
         if old is None or old.ready != new.ready:
-            self._take_news(self.ledger.reconsider())
+            self._apply_changes(self.ledger.reassign_gpus())
             if not new.ready:
-                self.agenda.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
+                self.deadlines.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
         if changed:
-            self._room_came()
+            self._capacity_freed()
 
-    def _reconcile_instaslice(self, name: NodeName, old: Instaslice | None, new: Instaslice | None) -> None:
+    def _handle_instaslice(self, name: NodeName, old: Instaslice | None, new: Instaslice | None) -> None:
         if new is None:
-            self._take_news(self.ledger.forget(name))
+            self._apply_changes(self.ledger.remove(name))
             return
-        news = self.ledger.report(new, self._clock())
+        changes = self.ledger.update(new, self._clock())
         if old is None or old.status != new.status:
-            self._heard(self.ledger.books[name])
-        if news.pods or news.aside:
-            news.nodes.add(name)
-        self._take_news(news)
-        for uid in [each for each in self._homeless if pinned(self.pods[each]) == name]:
-            self._look(uid)
+            self._agent_responded(self.ledger.nodes[name])
+        if changes.pods or changes.quarantined:
+            changes.nodes.add(name)
+        self._apply_changes(changes)
+        for uid in [each for each in self._lost_reservations if pinned(self.pods[each]) == name]:
+            self.reconcile_pod(uid)
 
-    def _take_news(self, news: News) -> None:
-        for place in news.aside:
-            self._set_aside(place)
-        for uid in news.pods:
-            self._look(uid)
-        for name in news.nodes:
-            self._orders.write(name, soon=False)
-        if news.freed:
-            self._room_came()
+    def _apply_changes(self, changes: LedgerChanges) -> None:
+        for place in changes.quarantined:
+            self._placement_failed(place)
+        for uid in changes.pods:
+            self.reconcile_pod(uid)
+        for name in changes.nodes:
+            self._orders.write_spec(name, soon=False)
+        if changes.freed:
+            self._capacity_freed()
 
     def _ready(self, name: NodeName) -> bool:
         node = self.nodes.get(name)
         return node is not None and node.ready
 
-    def _reconcile_pod(self, uid: str, old: Pod | None, new: Pod | None) -> None:
+    def _handle_pod(self, uid: str, old: Pod | None, new: Pod | None) -> None:
         if new is None or new.ended:
-            self._discharge(uid)
+            self._uncharge(uid)
         else:
             if (
                 new.spec.node_name
                 and (old is None or old.ended or old.spec != new.spec)
-                and self.rooms.charge(uid, new.spec.node_name, effective(new))
+                and self.capacities.charge(uid, new.spec.node_name, effective(new))
             ):
-                self._room_came()
-            self._filtered(new)
+                self._capacity_freed()
+            self._update_filters(new)
         if new is not None and (uid in self.pods or names.REQUESTED in new.metadata.annotations or gated(new)):
             self.pods[uid] = new
             if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
-                self._narrowed(new)
-            self._look(uid)
+                self._refresh_request(new)
+            self.reconcile_pod(uid)
         elif self.pods.pop(uid, None) is not None:
-            self._look(uid)
-            self._asks.pop(uid, None)
-            self._forget_shut(uid)
+            self.reconcile_pod(uid)
+            self._requests.pop(uid, None)
+            self._reset_backoff(uid)
 
     def storage_changed(self, old: Stored | None, new: Stored | None) -> None:
         """Claims and volumes, and what says where they can be used."""
@@ -234,7 +233,7 @@ class Dispatcher:
             # Those that waited for a claim may now wait for something else, and are to be told.
             self._new |= self.filters.held_by_claims
             self.filters.held_by_claims.clear()
-            self._room_came()
+            self._capacity_freed()
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> None:
         try:
@@ -243,65 +242,65 @@ class Dispatcher:
             self.quarantine.failed(f"namespace {_changed(old, new).metadata.name} is left as it was", error)
             return
         if helps:
-            self._room_came()
+            self._capacity_freed()
 
-    def _filtered(self, pod: Pod) -> None:
+    def _update_filters(self, pod: Pod) -> None:
         """What other pods are judged by: where this one is, and what it demands of them."""
         if pod.spec.node_name:
             helps = self.filters.assign(pod, NodeName(pod.spec.node_name))
         else:
             helps = self.filters.refresh(pod)
         if helps:
-            self._room_came()
+            self._capacity_freed()
         if told := self.filters.tells_apart(pod):
-            self._reshape(uid for uid in self.line.uids() if told(self.pods[uid]))
+            self._mark_outdated(uid for uid in self.queue.uids() if told(self.pods[uid]))
 
-    def _reshape(self, uids: Iterable[str]) -> None:
+    def _mark_outdated(self, uids: Iterable[str]) -> None:
         """More counts for these pods than did when they came. Until they are of other shapes they are only asked for
         too seldom: each is judged by itself."""
         self._outdated.update(dict.fromkeys(uids))
         if self._outdated:
             self._orders.wake()
 
-    def _update_shapes(self, over: Callable[[], bool]) -> None:
+    def _refresh_outdated(self, over: Callable[[], bool]) -> None:
         while self._outdated and not over():
             uid, _ = self._outdated.popitem()
-            if uid not in self.line:
+            if uid not in self.queue:
                 continue
             try:
-                self._narrowed(self.pods[uid])
+                self._refresh_request(self.pods[uid])
                 self._queue(self.pods[uid])
             except Exception as error:
-                self.set_aside(Kind.POD, uid, error)
+                self.quarantine_object(ObjectKind.POD, uid, error)
 
-    def _narrowed(self, pod: Pod) -> None:
+    def _refresh_request(self, pod: Pod) -> None:
         """Where a pod may go can be narrowed while it waits: it is of another shape then, and keeps its time."""
-        self.line.leave(pod.metadata.uid)
-        if (before := self._asks.pop(pod.metadata.uid, None)) is not None and gated(pod):
-            self.ask(pod).since = before.since
+        self.queue.remove(pod.metadata.uid)
+        if (before := self._requests.pop(pod.metadata.uid, None)) is not None and gated(pod):
+            self.request(pod).queued_at = before.queued_at
 
     def resume(self) -> None:
         """All that is there was told: from now on what is missing is gone. Nothing is decided before."""
         self._complete = True
-        for promise in self.ledger.promises.values():
+        for reservation in self.ledger.reservations.values():
             # It was asked for of an earlier process, and tells what to expect.
-            self.ledger.placer.arrived(Demand(tuple(slot.allocation.profile for slot in promise.slots)))
-        for uid in {**self.ledger.promises, **self.pods}:
-            self._look(uid)
-        for name in self.ledger.books:
-            self._orders.write(name, soon=False)
+            self.ledger.placer.arrived(Demand(tuple(tracked.allocation.profile for tracked in reservation.allocations)))
+        for uid in {**self.ledger.reservations, **self.pods}:
+            self.reconcile_pod(uid)
+        for name in self.ledger.nodes:
+            self._orders.write_spec(name, soon=False)
         self._orders.wake()
 
-    def _room_came(self) -> None:
+    def _capacity_freed(self) -> None:
         """There may be room for somebody who was refused before."""
-        self.line.ask_again()
-        if len(self.line):
+        self.queue.retry_all()
+        if len(self.queue):
             self._orders.wake()
 
-    def _discharge(self, uid: str) -> None:
+    def _uncharge(self, uid: str) -> None:
         helps = self.filters.remove(uid)
-        if self.rooms.discharge(uid) or helps:
-            self._room_came()
+        if self.capacities.discharge(uid) or helps:
+            self._capacity_freed()
 
     # Decide ---------------------------------------------------------------------------------------------------------
 
@@ -313,65 +312,67 @@ class Dispatcher:
         def over() -> bool:
             return self._clock() >= until
 
-        self.agenda.run(now, over)
-        self._update_shapes(over)
+        self.deadlines.run(now, over)
+        self._refresh_outdated(over)
         self._keep_room(now, until)
-        self._pass_complete = self.line.serve(self._served, over) and not self._outdated
-        for uid in [each for each in self._new if each not in self.line or self.line.was_refused(each)]:
+        self._pass_complete = self.queue.serve(self._try_place, over) and not self._outdated
+        for uid in [each for each in self._new if each not in self.queue or self.queue.was_refused(each)]:
             self._new.discard(uid)
-            if uid in self.line:
-                self._orders.tell(uid)
+            if uid in self.queue:
+                self._orders.update_condition(uid)
 
     def refusal(self, uid: str) -> Refusal | None:
         """Why a waiting pod finds no room now. Read its words before anything changes."""
-        ask, pod = self._asks[uid], self.pods[uid]
-        if self._plan(pod, ask) is not None:
+        request, pod = self._requests[uid], self.pods[uid]
+        if self._plan(pod, request) is not None:
             return None
-        answer = self.fits_beside(pod, ask)
+        answer = self.fits_beside(pod, request)
         if isinstance(answer, Plan):
             # Its GPUs have room, but the node advertises less than they hold, or pods run there whose slices are lost
             # and are still counted. Said only then, as words about GPUs say more.
             verdict = self.filters.for_pod(pod)
             answer = self.ledger.placer.place(
-                ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
+                request.demand(lambda name: name in request.admitted and name in request.fits and verdict(name) is None)
             )
         return answer if isinstance(answer, Refusal) else None
 
-    def fits_beside(self, pod: Pod, ask: Ask) -> Plan | Refusal:
+    def fits_beside(self, pod: Pod, request: PodRequest) -> Plan | Refusal:
         """Where the pod would go if nobody counted our own resources."""
         verdict = self.filters.for_pod(pod)
         return self.ledger.placer.place(
-            ask.demand(lambda name: name in ask.admitted and name in ask.fits_beside and verdict(name) is None)
+            request.demand(
+                lambda name: name in request.admitted and name in request.fits_beside and verdict(name) is None
+            )
         )
 
-    def ask(self, pod: Pod) -> Ask:
+    def request(self, pod: Pod) -> PodRequest:
         """What a pod wants."""
-        found = self._asks.get(pod.metadata.uid)
+        found = self._requests.get(pod.metadata.uid)
         if found is None:
-            found = self._asks[pod.metadata.uid] = self._new_asks.of(pod, self.filters.shape(pod))
+            found = self._requests[pod.metadata.uid] = self._request_factory.of(pod, self.filters.shape(pod))
         return found
 
-    def _served(self, uid: str) -> bool:
+    def _try_place(self, uid: str) -> bool:
         """Whether the pod waits no longer: it is placed, or set aside."""
         try:
             return self._place(uid)
         except Exception as error:
-            self.set_aside(Kind.POD, uid, error)
+            self.quarantine_object(ObjectKind.POD, uid, error)
             return True
 
     def _place(self, uid: str) -> bool:
-        ask, kept = self._asks[uid], self.patience.kept
-        with self.patience.lifted_for(uid):
-            plan = self._plan(self.pods[uid], ask)
+        request, reserved = self._requests[uid], self.longest_waiting.is_for(uid)
+        with self.longest_waiting.lifted_for(uid):
+            plan = self._plan(self.pods[uid], request)
             if plan is not None:
-                self._promise(self.pods[uid], ask, plan)
-        if plan is not None and kept is not None and kept.uid == uid:
-            self._room_came()  # what it leaves of what was kept for it
+                self._reserve(self.pods[uid], request, plan)
+        if plan is not None and reserved:
+            self._capacity_freed()  # what it leaves of what was reserved for it
         return plan is not None
 
-    def _plan(self, pod: Pod, ask: Ask) -> Plan | None:
+    def _plan(self, pod: Pod, request: PodRequest) -> Plan | None:
         index, verdict = self.ledger.fleet.index, self.filters.for_pod(pod)
-        nodes = ask.nodes(index.all) if verdict.everywhere is None else 0
+        nodes = request.nodes(index.all) if verdict.everywhere is None else 0
         if nodes and verdict.checks:
             nodes = sum(1 << bit for bit in bits(nodes) if verdict(index.name(bit)) is None)
         if not nodes:
@@ -382,284 +383,296 @@ class Dispatcher:
             return bit is not None and bool(nodes >> bit & 1)
 
         prefers = self.filters.preferences(pod, map(index.name, bits(nodes)))
-        plan = self.ledger.placer.place(ask.demand(among, prefers))
+        plan = self.ledger.placer.place(request.demand(among, prefers))
         return plan if isinstance(plan, Plan) else None
 
-    def _promise(self, pod: Pod, ask: Ask, plan: Plan) -> None:
+    def _reserve(self, pod: Pod, request: PodRequest, plan: Plan) -> None:
         meta = pod.metadata
-        promise = self.ledger.promise(
+        reservation = self.ledger.reserve(
             PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid),
-            ask.wants,
+            request.slices,
             plan,
             self._attempt(),
             self._clock(),
-            cpu=ask.cpu,
-            memory=ask.memory,
+            cpu=request.cpu,
+            memory=request.memory,
         )
-        self._mind(pod, promise)
-        self._orders.write(plan.node, soon=True)
+        self._track_deadlines(pod, reservation)
+        self._orders.write_spec(plan.node, soon=True)
 
     def _attempt(self) -> str:
         return f"{self._rng.getrandbits(32):08x}"
 
-    def _mind(self, pod: Pod, promise: Promise) -> None:
-        """Count what the pod will use there, and see to it that it does not wait for ever. A promise that was made
+    def _track_deadlines(self, pod: Pod, reservation: Reservation) -> None:
+        """Count what the pod will use there, and see to it that it does not wait for ever. A reservation that was made
         before this process began has its whole time once more."""
-        promise.minded = True
+        reservation.charged = True
         if pod.spec.node_name:
             return
         now = self._clock()
-        self.rooms.charge(promise.uid, promise.node, self.ask(pod).amounts)
-        if self.filters.assign(pod, promise.node):
-            self._room_came()
+        self.capacities.charge(reservation.uid, reservation.node, self.request(pod).amounts)
+        if self.filters.assign(pod, reservation.node):
+            self._capacity_freed()
         if gated(pod):
-            self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+            self.deadlines.at(now + self.limits.create, partial(self._create_overdue, reservation))
             # To the second, so that of a burst there is one look a second and not one a pod.
-            self.agenda.at(ceil(now + SLOW), partial(self._create_slow, promise))
+            self.deadlines.at(ceil(now + SLOW), partial(self._create_slow, reservation))
         else:
-            self.agenda.at(now + self.limits.bind, partial(self._bind_overdue, promise))
+            self.deadlines.at(now + self.limits.bind, partial(self._bind_overdue, reservation))
 
     # One pod --------------------------------------------------------------------------------------------------------
 
-    def _look(self, uid: str) -> None:
+    def reconcile_pod(self, uid: str) -> None:
         """Do what the state of a pod asks for. Safe to repeat."""
-        if not self._complete or self.quarantine.why(Kind.POD, uid):
+        if not self._complete or self.quarantine.why(ObjectKind.POD, uid):
             return
         try:
-            self._do(uid)
+            self._reconcile(uid)
         except Exception as error:
-            self.set_aside(Kind.POD, uid, error)
+            self.quarantine_object(ObjectKind.POD, uid, error)
 
-    def _do(self, uid: str) -> None:
+    def _reconcile(self, uid: str) -> None:
         pod = self.pods.get(uid)
-        if uid in self.ledger.rivals:
-            for other in self.ledger.keep(uid, _told(pod)):
-                self._orders.write(other.node, soon=True)
-        promise = self.ledger.promises.get(uid)
-        known = uid in self._homeless
-        self._homeless.discard(uid)
-        if pod is None or pod.ended or self._nobody_ends(pod):
-            if self.line.leave(uid) and self.patience.kept is not None and self.patience.kept.uid == uid:
+        if uid in self.ledger.duplicates:
+            for other in self.ledger.resolve_duplicates(uid, _assigned_uuids(pod)):
+                self._orders.write_spec(other.node, soon=True)
+        reservation = self.ledger.reservations.get(uid)
+        known = uid in self._lost_reservations
+        self._lost_reservations.discard(uid)
+        if pod is None or pod.ended or self._terminated_unseen(pod):
+            if self.queue.remove(uid) and self.longest_waiting.is_for(uid):
                 self._orders.wake()  # what is kept for it is for others now
-            if promise is not None:
-                self._take_back(promise, _why_gone(pod))
+            if reservation is not None:
+                self._release(reservation, _why_gone(pod))
                 if pod is not None and not pod.ended:
-                    self._orders.tell(uid)
-        elif promise is not None and _may_use(pod, promise):
-            # An object that comes back brings promises for pods that have waited since.
-            self.line.leave(uid)
-            self._advance(pod, promise)
+                    self._orders.update_condition(uid)
+        elif reservation is not None and _may_use(pod, reservation):
+            # An object that comes back brings reservations for pods that have waited since.
+            self.queue.remove(uid)
+            self._advance(pod, reservation)
         elif gated(pod):
             if not held_by_others(pod):
                 self._queue(pod)
-        elif promise is not None:
-            self._take_back(promise, f"the pod was let go to node {pinned(pod)} before")
-            self._do(uid)
+        elif reservation is not None:
+            self._release(reservation, f"the pod was let go to node {pinned(pod)} before")
+            self._reconcile(uid)
         elif names.MIG_UUIDS in pod.metadata.annotations and not self._restored(pod):
-            self._homeless.add(uid)
-            self._orders.tell(uid)
+            self._lost_reservations.add(uid)
+            self._orders.update_condition(uid)
             if not known and not pod.spec.node_name:
-                self.agenda.at(self._clock() + self.limits.bind, partial(self._homeless_overdue, uid))
+                self.deadlines.at(self._clock() + self.limits.bind, partial(self._lost_overdue, uid))
 
-    def _nobody_ends(self, pod: Pod) -> bool:
+    def _terminated_unseen(self, pod: Pod) -> bool:
         """It was deleted, and there is no kubelet that would say when it has ended."""
         node = NodeName(pod.spec.node_name)
-        return pod.metadata.deletion_timestamp is not None and (not node or node in self._given_up)
+        return pod.metadata.deletion_timestamp is not None and (not node or node in self._dead_nodes)
 
-    def _advance(self, pod: Pod, promise: Promise) -> None:
-        uid, failed = promise.uid, promise.failed
-        if not promise.minded:
-            self._mind(pod, promise)
+    def _advance(self, pod: Pod, reservation: Reservation) -> None:
+        uid, failed = reservation.uid, reservation.failed
+        if not reservation.charged:
+            self._track_deadlines(pod, reservation)
             # Whoever promised it may have been killed before it said so.
-            self._orders.tell(uid)
+            self._orders.update_condition(uid)
         if gated(pod):
-            shut = "" if failed else self._shut(pod, promise)
-            if failed or shut:
-                self._take_back(promise, failed or shut)
-                self._orders.tell(uid)
-                if shut:
-                    self._hold_back(uid, shut)
+            blocked = "" if failed else self._ungate_blocked_by(pod, reservation)
+            if failed or blocked:
+                self._release(reservation, failed or blocked)
+                self._orders.update_condition(uid)
+                if blocked:
+                    self._back_off(uid, blocked)
                 self._queue(pod)
-            elif promise.created and self.ledger.books[promise.node].unready:
+            elif reservation.created and self.ledger.nodes[reservation.node].unready:
                 # Ungated now, it would be refused there. `_create_overdue` places it elsewhere if this lasts.
-                self._orders.tell(uid)
-            elif promise.created:
-                for slot in promise.slots if self._failures else ():
-                    self._failures.pop(slot.grant, None)
+                self._orders.update_condition(uid)
+            elif reservation.created:
+                for tracked in reservation.allocations if self._failures else ():
+                    self._failures.pop(tracked.grant, None)
                 self._orders.ungate(uid)
             return
-        self._forget_shut(uid)
-        if any(slot.allocation.state is not AllocationState.UNGATED for slot in promise.slots):
-            promise.become(AllocationState.UNGATED)
-            self._orders.write(promise.node, soon=False)
-            self._orders.tell(uid)
+        self._reset_backoff(uid)
+        if any(tracked.allocation.state is not AllocationState.UNGATED for tracked in reservation.allocations):
+            reservation.set_state(AllocationState.UNGATED)
+            self._orders.write_spec(reservation.node, soon=False)
+            self._orders.update_condition(uid)
             if not pod.spec.node_name:
-                self.agenda.at(self._clock() + self.limits.bind, partial(self._bind_overdue, promise))
+                self.deadlines.at(self._clock() + self.limits.bind, partial(self._bind_overdue, reservation))
         told = pod.condition(names.SLICE_READY)
-        was_ill = told is not None and told.reason in ILL
-        closed = self.ledger.books[promise.node].closed
-        if failed or was_ill or any(slot.allocation.gpu in closed for slot in promise.slots):
-            self._orders.tell(uid)
+        was_unhealthy = told is not None and told.reason in UNHEALTHY
+        closed = self.ledger.nodes[reservation.node].closed
+        if failed or was_unhealthy or any(tracked.allocation.gpu in closed for tracked in reservation.allocations):
+            self._orders.update_condition(uid)
 
-    def _shut(self, pod: Pod, promise: Promise) -> str:
+    def _ungate_blocked_by(self, pod: Pod, reservation: Reservation) -> str:
         """Why a pod that may go now is better not let go: its node was cordoned, say, since it was chosen, and nobody
         would bind the pod there."""
-        node = self.nodes.get(promise.node)
-        if not promise.created or node is None:
+        node = self.nodes.get(reservation.node)
+        if not reservation.created or node is None:
             return ""
-        refusal = admission.refusal(pod, node)
-        if refusal is None and (refused := self.filters.for_pod(pod, pinned=promise.node)(promise.node)):
-            return f"nobody would bind the pod to node {promise.node} any more: {refused}"
-        return f"node {promise.node} {refusal}" if refusal else ""
+        refusal = node_admission.refusal(pod, node)
+        if refusal is None and (refused := self.filters.for_pod(pod, pinned=reservation.node)(reservation.node)):
+            return f"nobody would bind the pod to node {reservation.node} any more: {refused}"
+        return f"node {reservation.node} {refusal}" if refusal else ""
 
-    def _hold_back(self, uid: str, why: str) -> None:
+    def _back_off(self, uid: str, why: str) -> None:
         """Where a slice that was made was of no use, the second time and from then on, the next is made later and
         later: what we think of a node before it and after it may differ for as long as the pod is there."""
-        count = self._shut_counts[uid] = self._shut_counts.get(uid, 0) + 1
+        count = self._blocked_counts[uid] = self._blocked_counts.get(uid, 0) + 1
         if count > 1:
-            self.held_back[uid] = why
-            self.agenda.at(self._clock() + min(LONGEST_RETRY, 2.0 ** min(count - 2, 20)), partial(self._let_again, uid))
+            self.backing_off[uid] = why
+            self.deadlines.at(
+                self._clock() + min(LONGEST_RETRY, 2.0 ** min(count - 2, 20)), partial(self._backoff_over, uid)
+            )
 
-    def _let_again(self, uid: str, _: float) -> None:
-        if self.held_back.pop(uid, None) is not None:
-            self._look(uid)
+    def _backoff_over(self, uid: str, _: float) -> None:
+        if self.backing_off.pop(uid, None) is not None:
+            self.reconcile_pod(uid)
 
-    def _forget_shut(self, uid: str) -> None:
-        self._shut_counts.pop(uid, None)
-        self.held_back.pop(uid, None)
+    def _reset_backoff(self, uid: str) -> None:
+        self._blocked_counts.pop(uid, None)
+        self.backing_off.pop(uid, None)
 
     def _queue(self, pod: Pod) -> None:
-        ask = self.ask(pod)
-        if ask.bad:
-            self._orders.tell(pod.metadata.uid)
+        request = self.request(pod)
+        if request.invalid:
+            self._orders.update_condition(pod.metadata.uid)
         uid, meta = pod.metadata.uid, pod.metadata
-        if not ask.wants or uid in self.held_back:
+        if not request.slices or uid in self.backing_off:
             return
         since = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
-        if self.line.add(uid, ask.shape, pod.spec.priority, since, meta.namespace):
+        if self.queue.add(uid, request.shape, pod.spec.priority, since, meta.namespace):
             # What was lost with its node's object, or its GPU, would count against the pod itself.
-            self._discharge(uid)
-            if ask.since is None:
-                ask.since = self._clock()
+            self._uncharge(uid)
+            if request.queued_at is None:
+                request.queued_at = self._clock()
                 self.arrivals += 1
-                self.ledger.placer.arrived(ask.demand())
+                self.ledger.placer.arrived(request.demand())
             self._new.add(uid)
             self._orders.wake()
 
-    def _take_back(self, promise: Promise, reason: str) -> None:
-        self.ledger.take_back(promise.uid, reason)
-        pod = self.pods.get(promise.uid)
+    def _release(self, reservation: Reservation, reason: str) -> None:
+        self.ledger.release(reservation.uid, reason)
+        pod = self.pods.get(reservation.uid)
         if pod is None or not pod.spec.node_name:
-            self._discharge(promise.uid)
-        self._orders.write(promise.node, soon=True)
+            self._uncharge(reservation.uid)
+        self._orders.write_spec(reservation.node, soon=True)
 
     def _restored(self, pod: Pod) -> bool:
         meta, node = pod.metadata, NodeName(pod.spec.node_name)
         ref = PodRef(namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        ask, now, told = self.ask(pod), self._clock(), _told(pod)
+        request, now, told = self.request(pod), self._clock(), _assigned_uuids(pod)
         disputed = {
             uuid
             for other in self.pods.values()
             if other.metadata.uid != meta.uid and not other.ended and pinned(other) == node
-            for uuid in _told(other)
+            for uuid in _assigned_uuids(other)
         } & set(told)
         if not self.ledger.restore(
-            ref, ask.wants, node, told, self._attempt(), now, cpu=ask.cpu, memory=ask.memory, disputed=disputed
+            ref,
+            request.slices,
+            node,
+            told,
+            self._attempt(),
+            now,
+            cpu=request.cpu,
+            memory=request.memory,
+            disputed=disputed,
         ):
             return False
         log.info("pod %s/%s: found its slices on %s again", meta.namespace, meta.name, node)
-        self._orders.write(node, soon=True)
+        self._orders.write_spec(node, soon=True)
         return True
 
     # When something takes too long ----------------------------------------------------------------------------------
 
-    def _create_slow(self, promise: Promise, _: float) -> None:
-        if self.ledger.promises.get(promise.uid) is promise and not promise.created:
-            self._orders.tell(promise.uid)
+    def _create_slow(self, reservation: Reservation, _: float) -> None:
+        if self.ledger.reservations.get(reservation.uid) is reservation and not reservation.created:
+            self._orders.update_condition(reservation.uid)
 
-    def _create_overdue(self, promise: Promise, now: float) -> None:
-        pod = self.pods.get(promise.uid)
-        if self.ledger.promises.get(promise.uid) is not promise or pod is None or not gated(pod):
+    def _create_overdue(self, reservation: Reservation, now: float) -> None:
+        pod = self.pods.get(reservation.uid)
+        if self.ledger.reservations.get(reservation.uid) is not reservation or pod is None or not gated(pod):
             return
-        unready = self.ledger.books[promise.node].unready
-        if promise.created and not unready:
+        unready = self.ledger.nodes[reservation.node].unready
+        if reservation.created and not unready:
             # Its gate is about to go, unless the node falls silent before that.
-            self.agenda.at(now + self.limits.create, partial(self._create_overdue, promise))
+            self.deadlines.at(now + self.limits.create, partial(self._create_overdue, reservation))
             return
-        silent = f"the agent of node {promise.node} has not answered for {now - promise.since:.0f} s"
+        silent = f"the agent of node {reservation.node} has not answered for {now - reservation.since:.0f} s"
         words = unready or silent
         log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, words)
-        for gpu in self.ledger.books[promise.node].gpus:
-            self.ledger.close(gpu, promise.node, "silent", words)
-        self._take_back(promise, words)
-        self._orders.tell(promise.uid)
+        for gpu in self.ledger.nodes[reservation.node].gpus:
+            self.ledger.close(gpu, reservation.node, "silent", words)
+        self._release(reservation, words)
+        self._orders.update_condition(reservation.uid)
         self._queue(pod)
 
-    def _heard(self, book: Book) -> None:
+    def _agent_responded(self, record: NodeRecord) -> None:
         """The agent of a node has spoken: it may have been silent before."""
-        opened = [self.ledger.reopen(gpu, book.name, "silent") for gpu in book.gpus]
+        opened = [self.ledger.reopen(gpu, record.name, "silent") for gpu in record.gpus]
         if any(opened):
-            self._room_came()
+            self._capacity_freed()
 
-    def _bind_overdue(self, promise: Promise, now: float) -> None:
+    def _bind_overdue(self, reservation: Reservation, now: float) -> None:
         """A pod that its owner replaces fails, so that the next one can be sent elsewhere: this one is pinned. Any
         other keeps its slices, as what is in its way may go, until somebody who waits would get them."""
-        pod = self.pods.get(promise.uid)
-        if self.ledger.promises.get(promise.uid) is not promise or pod is None or pod.spec.node_name:
+        pod = self.pods.get(reservation.uid)
+        if self.ledger.reservations.get(reservation.uid) is not reservation or pod is None or pod.spec.node_name:
             return
-        if not promise.overdue and refused_by_scheduler(pod):
-            self._refused(pod, promise.node, now)
-        if lost_if_it_fails(pod) and not self._needed(promise):
-            if not promise.overdue:
-                promise.overdue = True
-                self._orders.tell(promise.uid)
-            self.agenda.at(now + min(LOOK_AGAIN, self.limits.bind), partial(self._bind_overdue, promise))
+        if not reservation.overdue and refused_by_scheduler(pod):
+            self._refused(pod, reservation.node, now)
+        if lost_if_it_fails(pod) and not self._needed(reservation):
+            if not reservation.overdue:
+                reservation.overdue = True
+                self._orders.update_condition(reservation.uid)
+            self.deadlines.at(now + min(LOOK_AGAIN, self.limits.bind), partial(self._bind_overdue, reservation))
             return
-        late = f"not bound to node {promise.node} within {self.limits.bind:.0f} s"
-        self._orders.fail(promise.uid, f"{late} ({unbound(pod)})")
+        late = f"not bound to node {reservation.node} within {self.limits.bind:.0f} s"
+        self._orders.fail(reservation.uid, f"{late} ({unbound(pod)})")
 
     def _refused(self, pod: Pod, node: NodeName, now: float) -> None:
         """Send no other pod of its owner there for a while: whatever it was that we do not see would refuse it too."""
         wait, name = self.filters.not_bound(pod, node), owner(pod)
-        self.agenda.at(now + wait, partial(self._try_again, name, node))
-        self._reshape([uid for uid in self.line if owner(self.pods[uid]) == name])
+        self.deadlines.at(now + wait, partial(self._try_again, name, node))
+        self._mark_outdated([uid for uid in self.queue if owner(self.pods[uid]) == name])
 
     def _try_again(self, name: str, node: NodeName, _: float) -> None:
         self.filters.retry(name, node)
-        self._room_came()
+        self._capacity_freed()
 
-    def _needed(self, promise: Promise) -> bool:
+    def _needed(self, reservation: Reservation) -> bool:
         """Whether a pod that waits, one of the first, would find room if these slices were given back."""
-        there = self.ledger.fleet.nodes.get(promise.node)
-        if there is None or not len(self.line):
+        there = self.ledger.fleet.nodes.get(reservation.node)
+        if there is None or not len(self.queue):
             return False
         emptied = self.ledger.fleet.alone(there)
         with suppress(FleetError):  # of a GPU that is closed nobody gets anything
-            for slot in promise.slots:
-                emptied.give_back(slot.grant)
+            for tracked in reservation.allocations:
+                emptied.give_back(tracked.grant)
         placer = Placer(emptied, self.ledger.placer.policy)
-        self.rooms.discharge(promise.uid)
+        self.capacities.discharge(reservation.uid)
         try:
-            return any(self._would_take(head.uid, placer) for head in self.line.heads_in_turns()[:MOST_ASKED])
+            return any(self._would_take(head.uid, placer) for head in self.queue.heads_round_robin()[:MOST_ASKED])
         finally:
-            self.rooms.charge(promise.uid, promise.node, self.ask(self.pods[promise.uid]).amounts)
+            self.capacities.charge(reservation.uid, reservation.node, self.request(self.pods[reservation.uid]).amounts)
 
     def _would_take(self, uid: str, placer: Placer) -> bool:
         """Whether a pod that waits would go where the placer places."""
-        ask, verdict = self._asks[uid], self.filters.for_pod(self.pods[uid])
-        if not any(name in ask.admitted for name in placer.fleet.nodes):
+        request, verdict = self._requests[uid], self.filters.for_pod(self.pods[uid])
+        if not any(name in request.admitted for name in placer.fleet.nodes):
             return False
-        demand = ask.demand(lambda name: name in ask.admitted and name in ask.fits and verdict(name) is None)
+        demand = request.demand(
+            lambda name: name in request.admitted and name in request.fits and verdict(name) is None
+        )
         return isinstance(placer.place(demand), Plan)
 
-    def _homeless_overdue(self, uid: str, now: float) -> None:
+    def _lost_overdue(self, uid: str, now: float) -> None:
         """Sent to a node whose Instaslice object went away: it can run nowhere else."""
-        if uid not in self._homeless or self.pods[uid].spec.node_name:
+        if uid not in self._lost_reservations or self.pods[uid].spec.node_name:
             return
         node = pinned(self.pods[uid])
-        if self.quarantine.why(Kind.INSTASLICE, node):
+        if self.quarantine.why(ObjectKind.INSTASLICE, node):
             # Its slices may stand in there.
-            self.agenda.at(now + self.limits.bind, partial(self._homeless_overdue, uid))
+            self.deadlines.at(now + self.limits.bind, partial(self._lost_overdue, uid))
             return
         self._orders.fail(uid, f"its slices on node {node} are gone" if node else "its slices are gone")
 
@@ -667,75 +680,75 @@ class Dispatcher:
         node = self.nodes.get(name)
         if node is None or node.ready or node.metadata.uid != then.metadata.uid:
             return
-        self._given_up.add(name)
-        self._leave_node(name, f"node {name} has not been ready for {self.limits.node:.0f} s")
+        self._dead_nodes.add(name)
+        self._evacuate_node(name, f"node {name} has not been ready for {self.limits.node:.0f} s")
 
     def _node_gone(self, name: NodeName) -> None:
         self.filters.node_changed(self.nodes.pop(name, None), None)
-        self._given_up.discard(name)
-        self.rooms.remove_node(name)
+        self._dead_nodes.discard(name)
+        self.capacities.remove_node(name)
         self._admission_changes.add(name)
-        self._leave_node(name, f"node {name} is gone")
-        self._take_news(self.ledger.reconsider())
-        self._room_came()  # where pods are spread over nodes, one less may be what they wait for
+        self._evacuate_node(name, f"node {name} is gone")
+        self._apply_changes(self.ledger.reassign_gpus())
+        self._capacity_freed()  # where pods are spread over nodes, one less may be what they wait for
 
-    def _leave_node(self, name: NodeName, words: str) -> None:
+    def _evacuate_node(self, name: NodeName, words: str) -> None:
         """Nothing will come of what was promised there. Pods that did not start yet are placed anew, those that can
         only start there fail, and those that Kubernetes has deleted give back what they held."""
-        for promise in [each for each in self.ledger.promises.values() if each.node == name]:
-            pod = self.pods.get(promise.uid)
+        for reservation in [each for each in self.ledger.reservations.values() if each.node == name]:
+            pod = self.pods.get(reservation.uid)
             if pod is None:
                 continue
             try:
-                self._leave(pod, promise, words)
+                self._evacuate_pod(pod, reservation, words)
             except Exception as error:
-                self.set_aside(Kind.POD, promise.uid, error)
+                self.quarantine_object(ObjectKind.POD, reservation.uid, error)
 
-    def _leave(self, pod: Pod, promise: Promise, words: str) -> None:
+    def _evacuate_pod(self, pod: Pod, reservation: Reservation, words: str) -> None:
         if gated(pod):
-            self._take_back(promise, words)
+            self._release(reservation, words)
             self._queue(pod)
         elif not pod.spec.node_name:
-            self._orders.fail(promise.uid, words)
-        elif pod.metadata.deletion_timestamp is not None or promise.node not in self.nodes:
-            self._take_back(promise, words)
-        self._orders.tell(promise.uid)
+            self._orders.fail(reservation.uid, words)
+        elif pod.metadata.deletion_timestamp is not None or reservation.node not in self.nodes:
+            self._release(reservation, words)
+        self._orders.update_condition(reservation.uid)
 
-    def _set_aside(self, place: Grant) -> None:
+    def _placement_failed(self, place: Grant) -> None:
         """A place that failed is tried again later and later; at once when its agent says that the GPU is well."""
         count = self._failures[place] = self._failures.get(place, 0) + 1
         wait = min(LONGEST_RETRY, FIRST_RETRY * 2 ** min(count - 1, 20))
-        self.agenda.at(self._clock() + wait, partial(self._bring_back, place))
+        self.deadlines.at(self._clock() + wait, partial(self._retry_placement, place))
         self._orders.wake()
 
-    def _bring_back(self, place: Grant, _: float) -> None:
-        if self.ledger.bring_back(place.node, place):
-            self._room_came()
+    def _retry_placement(self, place: Grant, _: float) -> None:
+        if self.ledger.retry_placement(place.node, place):
+            self._capacity_freed()
 
     # Patience -------------------------------------------------------------------------------------------------------
 
     def _keep_room(self, now: float, until: float) -> None:
         """Once a pod has waited too long, keep room for it: for the first in line that any node could hold. Choose
         anew now and then, since what is in the way there may never end."""
-        kept = self.patience.kept
-        if kept is not None and (kept.uid not in self.line or kept.until <= now):
-            self.patience.drop()
-            self.line.ask_again()
+        kept = self.longest_waiting.reserved
+        if kept is not None and (kept.uid not in self.queue or kept.until <= now):
+            self.longest_waiting.release()
+            self.queue.retry_all()
             self._again = now
-        if self.patience.kept is None and now >= self._again:
+        if self.longest_waiting.reserved is None and now >= self._again:
             self._again = now + self._choose(now, until)
 
     def _choose(self, now: float, until: float) -> float:
         """Seconds until there is something to choose again."""
         least = self.limits.patience
-        for head in self.line.heads():
-            ask, pod = self._asks[head.uid], self.pods[head.uid]
-            assert ask.since is not None, "it stands in line"
-            left = ask.since + self.limits.patience - now
+        for head in self.queue.heads():
+            request, pod = self._requests[head.uid], self.pods[head.uid]
+            assert request.queued_at is not None, "it stands in line"
+            left = request.queued_at + self.limits.patience - now
             if left > 0:
                 least = min(least, left)
             elif head.uid not in self._unkeepable:
-                if self._kept(pod, ask, now):
+                if self._kept(pod, request, now):
                     self._unkeepable.clear()
                     return self.limits.patience
                 self._unkeepable.add(head.uid)
@@ -745,22 +758,24 @@ class Dispatcher:
         self._unkeepable.clear()
         return max(min(least, LOOK_AGAIN), SHORTEST_LOOK)
 
-    def _kept(self, pod: Pod, ask: Ask, now: float) -> bool:
+    def _kept(self, pod: Pod, request: PodRequest, now: float) -> bool:
         try:
-            return self._keep(pod, ask, now)
+            return self._keep(pod, request, now)
         except Exception as error:
-            self.set_aside(Kind.POD, pod.metadata.uid, error)
+            self.quarantine_object(ObjectKind.POD, pod.metadata.uid, error)
             return False
 
-    def _keep(self, pod: Pod, ask: Ask, now: float) -> bool:
+    def _keep(self, pod: Pod, request: PodRequest, now: float) -> bool:
         """Keep room for a pod that has waited too long; False where it fits now, or no node could ever hold it."""
-        nodes = ask.admitted.among(self.ledger.fleet.index.all)
+        nodes = request.admitted.among(self.ledger.fleet.index.all)
         held = self.filters.for_pod(pod).everywhere
         refusal = self.refusal(pod.metadata.uid) if nodes and held is None else None
         if refusal is None:
             return False
-        could = partial(self.could_admit, pod, ask.amounts)
-        return self.patience.keep(pod.metadata.uid, ask.profiles, could, refusal.short is Short.NODES, now)
+        could = partial(self.could_admit, pod, request.amounts)
+        return self.longest_waiting.reserve(
+            pod.metadata.uid, request.profiles, could, refusal.short is Short.NODES, now
+        )
 
     def could_admit(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""
@@ -769,7 +784,9 @@ class Dispatcher:
     def could_suffice(self, pod: Pod, amounts: Amounts, name: NodeName) -> bool:
         """The same, whatever volumes and other pods elsewhere say."""
         node = self.nodes.get(name)
-        return node is not None and admission.refusal(pod, node) is None and self.rooms.could_hold(name, amounts)
+        return (
+            node is not None and node_admission.refusal(pod, node) is None and self.capacities.could_hold(name, amounts)
+        )
 
 
 def _changed(old: T | None, new: T | None) -> T:
@@ -779,13 +796,13 @@ def _changed(old: T | None, new: T | None) -> T:
     return thing
 
 
-def _may_use(pod: Pod, promise: Promise) -> bool:
+def _may_use(pod: Pod, reservation: Reservation) -> bool:
     """Whether the pod can still run where it was promised slices. One that was let go to another node cannot: a write
     that had no answer took effect after those slices had failed and others were promised."""
-    return gated(pod) or pinned(pod) in ("", promise.node)
+    return gated(pod) or pinned(pod) in ("", reservation.node)
 
 
-def _told(pod: Pod | None) -> list[str]:
+def _assigned_uuids(pod: Pod | None) -> list[str]:
     """The slices that a pod that is past its gate was given."""
     uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "") if pod is not None and not gated(pod) else ""
     return uuids.split(",") if uuids else []

@@ -13,18 +13,18 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation
-from instaslice.controller import admission
-from instaslice.controller.asks import Ask
+from instaslice.controller import node_admission
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.doctor.readable import of_pod
 from instaslice.controller.doctor.world import World, named
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.controller.quarantine import Kind
+from instaslice.controller.pod_condition import FULL, condition_of
+from instaslice.controller.pod_request import PodRequest
+from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.wants import gated, held_by_others, unbound
-from instaslice.controller.words import FULL, words
 from instaslice.kube.core import Pod
-from instaslice.placement import NodeName, Policy, Refusal
+from instaslice.placement import NodeName, Policy, Refusal, could_hold
 
 
 class Stage(StrEnum):
@@ -95,7 +95,7 @@ def explain(world: World, pod: Pod, policy: Policy) -> Explanation:
 
 def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
     uid = pod.metadata.uid
-    if uid in dispatcher.line:
+    if uid in dispatcher.queue:
         return _waiting(dispatcher, pod, name, asks)
     if not gated(pod):
         return _past_the_gate(world, dispatcher, pod, name, asks)
@@ -104,10 +104,10 @@ def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[
         return Explanation(
             pod=name, stage=Stage.HELD, since=pod.metadata.creation_timestamp, message=message, asks=asks
         )
-    said, promise = words(dispatcher, uid), dispatcher.ledger.promises.get(uid)
+    said, reservation = condition_of(dispatcher, uid), dispatcher.ledger.reservations.get(uid)
     return Explanation(
         pod=name,
-        stage=Stage.STARTING if promise is not None and promise.created else Stage.CREATING,
+        stage=Stage.STARTING if reservation is not None and reservation.created else Stage.CREATING,
         since=_turned(pod),
         message=said.message if said else "is about to be let go",
         asks=asks,
@@ -116,20 +116,21 @@ def _told(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[
 
 
 def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
-    uid, ask = pod.metadata.uid, dispatcher.ask(pod)
-    ahead = dispatcher.line.ahead(uid)
-    said = words(dispatcher, uid)
+    uid, request = pod.metadata.uid, dispatcher.request(pod)
+    ahead = dispatcher.queue.ahead(uid)
+    said = condition_of(dispatcher, uid)
     if said is not None:
         message = said.message
     elif ahead:
         message = "fits now, and is placed when those ahead of it have been looked at"
     else:
         message = "fits now, and is about to be placed; does the controller run?"
-    profiles = [want.profile for want in ask.wants]
+    profiles = [want.profile for want in request.slices]
     could = [
         node
-        for node in dispatcher.ledger.books
-        if dispatcher.could_suffice(pod, ask.amounts, node) and dispatcher.patience.could_hold(node, profiles)
+        for node in dispatcher.ledger.nodes
+        if dispatcher.could_suffice(pod, request.amounts, node)
+        and could_hold(dispatcher.ledger.fleet.open_models(node), profiles)
     ]
     return Explanation(
         pod=name,
@@ -138,46 +139,46 @@ def _waiting(dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) 
         message=message,
         asks=asks,
         ahead=ahead,
-        nodes=_ruled_out(dispatcher, pod, ask),
+        nodes=_ruled_out(dispatcher, pod, request),
         could=sorted(could),
     )
 
 
-def _ruled_out(dispatcher: Dispatcher, pod: Pod, ask: Ask) -> dict[str, list[str]]:
+def _ruled_out(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
     why: dict[str, list[str]] = {}
-    for name in sorted(dispatcher.ledger.books):
-        if told := _why_not(dispatcher, pod, ask, name):
+    for name in sorted(dispatcher.ledger.nodes):
+        if told := _why_not(dispatcher, pod, request, name):
             why.setdefault(told, []).append(name)
     return dict(sorted(why.items(), key=lambda item: -len(item[1])))
 
 
-def _why_not(dispatcher: Dispatcher, pod: Pod, ask: Ask, name: NodeName) -> str | None:
+def _why_not(dispatcher: Dispatcher, pod: Pod, request: PodRequest, name: NodeName) -> str | None:
     """What rules this node out; None if nothing does."""
-    node, book = dispatcher.nodes.get(name), dispatcher.ledger.books[name]
+    node, record = dispatcher.nodes.get(name), dispatcher.ledger.nodes[name]
     if node is None:
         return "is gone"
-    if told := admission.refusal(pod, node) or dispatcher.rooms.short(name, ask.needs):
+    if told := node_admission.refusal(pod, node) or dispatcher.capacities.short(name, request.other_amounts):
         return told
     if told := dispatcher.filters.for_pod(pod)(name):
         return told
-    plan = dispatcher.ledger.placer.place(ask.demand(lambda each: each == name))
+    plan = dispatcher.ledger.placer.place(request.demand(lambda each: each == name))
     if not isinstance(plan, Refusal):
-        return dispatcher.rooms.short(name, ask.ours)
-    closed = [words for reasons in book.closed.values() for words in reasons.values()]
-    if book.gpus and len(book.closed) == len(book.gpus):
+        return dispatcher.capacities.short(name, request.our_amounts)
+    closed = [condition_of for reasons in record.closed.values() for condition_of in reasons.values()]
+    if record.gpus and len(record.closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(closed))
     # What would help is said once, for all nodes together.
     told = str(plan).partition(";")[0]
     if "admits the pod" not in told:
         return told
     # GPUs elsewhere have what these lack.
-    there = {profile.name for model in book.gpus.values() for profile in model.profiles}
-    lacking = [want for want in dict.fromkeys(ask.profiles) if want not in there]
+    there = {profile.name for model in record.gpus.values() for profile in model.profiles}
+    lacking = [want for want in dict.fromkeys(request.profiles) if want not in there]
     return f"none of its GPUs has {', '.join(lacking)}" if lacking else FULL
 
 
 def _past_the_gate(world: World, dispatcher: Dispatcher, pod: Pod, name: str, asks: dict[str, int]) -> Explanation:
-    said = words(dispatcher, pod.metadata.uid)
+    said = condition_of(dispatcher, pod.metadata.uid)
     if names.MIG_UUIDS not in pod.metadata.annotations:
         stage, message = (
             Stage.TROUBLED,
@@ -221,7 +222,7 @@ def _dispatcher(world: World, policy: Policy) -> tuple[Dispatcher, list[str]]:
     made.resume()
     left_out = [f"{unread.object}: {unread.why}" for unread in world.unread]
     for kind, key, why in made.quarantine:
-        about = named(world.pod_of[key]) if kind is Kind.POD else f"{kind} {key}"
+        about = named(world.pod_of[key]) if kind is ObjectKind.POD else f"{kind} {key}"
         left_out.append(f"{about}: {why}")
     return made, left_out
 

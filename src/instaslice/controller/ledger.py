@@ -25,7 +25,7 @@ from instaslice.api.instaslice import (
     Truth,
 )
 from instaslice.api.summary import holds_slot
-from instaslice.controller.promises import Promise, Slot, attempt
+from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
 from instaslice.controller.wants import Wanted
 from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
@@ -38,136 +38,136 @@ UNREADABLE = "unreadable"
 
 
 @dataclass(slots=True)
-class Book:
+class NodeRecord:
     """One node: its slots by allocation id, and what else takes room on its GPUs."""
 
     name: NodeName
     status: InstasliceStatus = NOTHING_REPORTED
     """What its agent reported last."""
-    slots: dict[str, Slot] = field(default_factory=dict)
+    allocations: dict[str, TrackedAllocation] = field(default_factory=dict)
     """What stands in the spec. The fleet holds those on `gpus`."""
     gpus: dict[GpuId, Model] = field(default_factory=dict)
     """Its GPUs in the fleet."""
-    left_out: dict[GpuId, str] = field(default_factory=dict)
+    unusable: dict[GpuId, str] = field(default_factory=dict)
     """Reported GPUs that nothing is placed on by what is said of them, and why. Slots on them stay: who has one keeps
     it."""
     closed: dict[GpuId, dict[str, str]] = field(default_factory=dict)
     """GPU → why it is offered to nobody: kind of reason → words. Open where there is none."""
-    strangers: dict[str, Grant] = field(default_factory=dict)
-    """Slices on the hardware that no slot of ours is for, by their id in the status."""
-    aside: dict[Grant, str] = field(default_factory=dict)
+    foreign_slices: dict[str, Grant] = field(default_factory=dict)
+    """Slices on the hardware that no tracked of ours is for, by their id in the status."""
+    quarantined: dict[Grant, str] = field(default_factory=dict)
     """Places that failed, and why: held, but by no pod, so that nobody is sent there."""
     boot_id: str | None = None
-    set_aside: bool = False
+    unreadable: bool = False
     """Whether the object as it is now cannot be read: what is here is what it was before."""
     unready: str = ""
     """Why no pod could start there, in the words of its agent."""
 
     def spec(self) -> InstasliceSpec:
-        return InstasliceSpec(allocations=tuple(slot.allocation for slot in self.slots.values()))
+        return InstasliceSpec(allocations=tuple(tracked.allocation for tracked in self.allocations.values()))
 
 
 @dataclass(slots=True)
-class News:
+class LedgerChanges:
     """What a report changed: pods to look at again, whether room came free, places that were set aside, nodes other
     than the one reported whose spec may have changed."""
 
     pods: set[str] = field(default_factory=set)
     freed: bool = False
-    aside: list[Grant] = field(default_factory=list)
+    quarantined: list[Grant] = field(default_factory=list)
     nodes: set[NodeName] = field(default_factory=set)
 
 
 class Ledger:
-    def __init__(self, policy: Policy, alive: Callable[[NodeName], bool] = lambda _: True) -> None:
-        """`alive` says of a node whether it is there and ready: of two that report one GPU, such a one has it."""
-        self._alive = alive
+    def __init__(self, policy: Policy, node_ready: Callable[[NodeName], bool] = lambda _: True) -> None:
+        """`node_ready` says of a node whether it is there and ready: of two that report one GPU, such a one has it."""
+        self._node_ready = node_ready
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
-        self.books: dict[NodeName, Book] = {}
-        self.promises: dict[str, Promise] = {}
-        """By the uid of the pod; a promise that was taken back is not here, though its slots may still be in a book."""
-        self.rivals: dict[str, list[Promise]] = {}
-        """All promises that were found for a pod, of which `keep` leaves one: two leaders may have made one each."""
+        self.nodes: dict[NodeName, NodeRecord] = {}
+        self.reservations: dict[str, Reservation] = {}
+        """By pod uid. Of a released one only the allocations are left, in their record, until they are destroyed."""
+        self.duplicates: dict[str, list[Reservation]] = {}
+        """All found for one pod; `resolve_duplicates` leaves one: two leaders may have made one each."""
         self._models: dict[ModelGeometry, Model | str] = {}
         """A str: why nobody could place by it."""
-        self._vacated = False
+        self._detached = False
         """Whether a GPU left the fleet since it was asked who else reports it."""
 
     # What agents report ---------------------------------------------------------------------------------------------
 
-    def report(self, thing: Instaslice, now: float) -> News:
+    def update(self, thing: Instaslice, now: float) -> LedgerChanges:
         """Take in an object. Of one that is new here the spec counts too: it is what was promised before us."""
         name = NodeName(thing.metadata.name)
-        news = News()
-        book = self.books.get(name)
-        adopt = book is None
-        if book is None:
-            book = self.books[name] = Book(name)
-        book.status, book.set_aside = thing.status, False
+        changes = LedgerChanges()
+        record = self.nodes.get(name)
+        adopt = record is None
+        if record is None:
+            record = self.nodes[name] = NodeRecord(name)
+        record.status, record.unreadable = thing.status, False
         try:
-            self._gpus(book, news)
-            self._serving(book, book.status, news)
+            self._update_gpus(record, changes)
+            self._update_readiness(record, record.status, changes)
             if adopt:
-                self._adopt(book, thing.spec, now, news)
-            self._slices(book, book.status, news)
+                self._adopt(record, thing.spec, now, changes)
+            self._update_slices(record, record.status, changes)
         except Exception:
             if adopt:
                 # Its spec counts once more when it can be read: what is promised there must not be given to others.
-                self.forget(name)
+                self.remove(name)
             raise
-        self._fill_vacancies(news)
-        return news
+        self._reassign_detached(changes)
+        return changes
 
-    def set_aside(self, node: NodeName, words: str) -> None:
+    def quarantine(self, node: NodeName, words: str) -> None:
         """Nobody can make sense of the object as it is now: what was promised there stays promised, and nothing more
         is, until the next `report`. Safe to repeat."""
-        book = self.books.get(node)
-        if book is not None:
-            book.set_aside = True
-            for gpu in book.gpus:
+        record = self.nodes.get(node)
+        if record is not None:
+            record.unreadable = True
+            for gpu in record.gpus:
                 self.close(gpu, node, UNREADABLE, words)
 
-    def forget(self, node: NodeName) -> News:
+    def remove(self, node: NodeName) -> LedgerChanges:
         """The object is gone, and with it all that was promised there."""
-        news = News()
-        book = self.books.pop(node, None)
-        if book is None:
-            return news
-        for gpu in list(book.gpus):
-            self._take_out(book, gpu)
-        lost = {slot.allocation.pod.uid for slot in book.slots.values()} & self.promises.keys()
-        news.pods = {uid for uid in lost if self.promises[uid].node == node}
-        for uid in news.pods:
-            del self.promises[uid]
-        for slot in book.slots.values():
-            uid = slot.allocation.pod.uid
-            if uid in self.rivals:
-                self.rivals[uid] = [each for each in self.rivals[uid] if each.node != node]
-        self._fill_vacancies(news)
-        return news
+        changes = LedgerChanges()
+        record = self.nodes.pop(node, None)
+        if record is None:
+            return changes
+        for gpu in list(record.gpus):
+            self._detach_gpu(record, gpu)
+        lost = {tracked.allocation.pod.uid for tracked in record.allocations.values()} & self.reservations.keys()
+        changes.pods = {uid for uid in lost if self.reservations[uid].node == node}
+        for uid in changes.pods:
+            del self.reservations[uid]
+        for tracked in record.allocations.values():
+            uid = tracked.allocation.pod.uid
+            if uid in self.duplicates:
+                self.duplicates[uid] = [each for each in self.duplicates[uid] if each.node != node]
+        self._reassign_detached(changes)
+        return changes
 
-    def reconsider(self) -> News:
+    def reassign_gpus(self) -> LedgerChanges:
         """Look again at the GPUs that two nodes report: one of the nodes has come, gone, or is ready or not."""
-        news = News()
-        waiting = [each for each in self.books.values() if each.left_out and not each.set_aside]
-        for book in sorted(waiting, key=lambda each: (not self._alive(each.name), each.name)):
-            self._gpus(book, news)
-            self._serving(book, book.status, news)
-            self._slices(book, book.status, news)
-            news.nodes.add(book.name)
-        self._vacated = False
-        return news
+        changes = LedgerChanges()
+        waiting = [each for each in self.nodes.values() if each.unusable and not each.unreadable]
+        for record in sorted(waiting, key=lambda each: (not self._node_ready(each.name), each.name)):
+            self._update_gpus(record, changes)
+            self._update_readiness(record, record.status, changes)
+            self._update_slices(record, record.status, changes)
+            changes.nodes.add(record.name)
+        self._detached = False
+        return changes
 
     # What is decided ------------------------------------------------------------------------------------------------
 
-    def promise(
+    def reserve(
         self, pod: PodRef, wants: Sequence[Wanted], plan: Plan, attempt: str, now: float, cpu: int = 0, memory: int = 0
-    ) -> Promise:
+    ) -> Reservation:
         """Hold a plan for a pod. `attempt` makes the ids of this try its own. Raises NotFree where it is stale."""
         self.placer.commit(plan)
-        promise = Promise(pod.uid, plan.node, now)
-        book = self.books[plan.node]
+        reservation = Reservation(pod.uid, plan.node, now)
+        record = self.nodes[plan.node]
         for number, (want, grant) in enumerate(zip(wants, plan.grants, strict=True)):
             # CPU and memory are the pod's as a whole: they stand at its first slice, so that a sum over all is right.
             first = number == 0
@@ -183,29 +183,29 @@ class Ledger:
                 cpu=cpu if first else 0,
                 memory=memory if first else 0,
             )
-            slot = Slot(plan.node, allocation)
-            promise.slots.append(slot)
-            book.slots[allocation.id] = slot
-        self.promises[pod.uid] = promise
-        return promise
+            tracked = TrackedAllocation(plan.node, allocation)
+            reservation.allocations.append(tracked)
+            record.allocations[allocation.id] = tracked
+        self.reservations[pod.uid] = reservation
+        return reservation
 
-    def take_back(self, uid: str, reason: str) -> Promise | None:
+    def release(self, uid: str, reason: str) -> Reservation | None:
         """The pod needs its slices no longer. Their places stay held until the agent has destroyed them."""
-        promise = self.promises.pop(uid, None)
-        if promise is not None:
-            promise.become(AllocationState.DELETING, reason)
-        return promise
+        reservation = self.reservations.pop(uid, None)
+        if reservation is not None:
+            reservation.set_state(AllocationState.DELETING, reason)
+        return reservation
 
-    def keep(self, uid: str, uuids: Sequence[str]) -> list[Promise]:
-        """Of several promises for one pod keep the one that it was told of by these UUIDs, or the first; the others,
-        which are taken back."""
-        rivals = self.rivals.pop(uid, [])
-        kept = next((each for each in rivals if uuids and sorted(each.uuids) == sorted(uuids)), None)
+    def resolve_duplicates(self, uid: str, uuids: Sequence[str]) -> list[Reservation]:
+        """Of several reservations for one pod keep the one whose UUIDs the pod carries, or the first. Returns the
+        others, which are released."""
+        duplicates = self.duplicates.pop(uid, [])
+        kept = next((each for each in duplicates if uuids and sorted(each.uuids) == sorted(uuids)), None)
         if kept is not None:
-            self.promises[uid] = kept
-        others = [each for each in rivals if each is not self.promises.get(uid)]
+            self.reservations[uid] = kept
+        others = [each for each in duplicates if each is not self.reservations.get(uid)]
         for each in others:
-            each.become(AllocationState.DELETING, "the pod was promised other slices too")
+            each.set_state(AllocationState.DELETING, "the pod was promised other slices too")
         return others
 
     def restore(
@@ -227,14 +227,14 @@ class Ledger:
         holder of each; where there is no kubelet, nobody knows better, unless the slice is `disputed`: another pod
         there says so too.
         """
-        book = self.books.get(node)
-        if book is None or not wants or len(uuids) != len(wants):
+        record = self.nodes.get(node)
+        if record is None or not wants or len(uuids) != len(wants):
             return False
-        held = {each.id: each.holder for each in book.status.slices}
+        held = {each.id: each.holder for each in record.status.slices}
         left = {
-            uuid: book.strangers[uuid]
+            uuid: record.foreign_slices[uuid]
             for uuid in uuids
-            if uuid in book.strangers and _holds(pod, held.get(uuid, ""), disputed=uuid in disputed)
+            if uuid in record.foreign_slices and _holds(pod, held.get(uuid, ""), disputed=uuid in disputed)
         }
         found: list[str] = []
         for want in wants:
@@ -243,77 +243,79 @@ class Ledger:
                 return False
             found.append(uuid)
             del left[uuid]
-        grants = tuple(book.strangers[uuid] for uuid in found)
+        grants = tuple(record.foreign_slices[uuid] for uuid in found)
         for uuid in found:
-            self.fleet.give_back(book.strangers.pop(uuid))
-        self.promise(pod, wants, Plan(grants), attempt, now, cpu, memory).become(AllocationState.UNGATED)
+            self.fleet.give_back(record.foreign_slices.pop(uuid))
+        self.reserve(pod, wants, Plan(grants), attempt, now, cpu, memory).set_state(AllocationState.UNGATED)
         return True
 
     def close(self, gpu: GpuId, node: NodeName, kind: str, words: str) -> None:
         """Offer a GPU to nobody, for this reason. Safe to repeat."""
-        self.books[node].closed.setdefault(gpu, {})[kind] = words
+        self.nodes[node].closed.setdefault(gpu, {})[kind] = words
         self.fleet.close(gpu)
 
     def reopen(self, gpu: GpuId, node: NodeName, kind: str) -> bool:
         """That reason is gone; whether the GPU is offered again."""
-        book = self.books.get(node)
-        if book is None or gpu not in book.gpus:
+        record = self.nodes.get(node)
+        if record is None or gpu not in record.gpus:
             return False
-        reasons = book.closed.get(gpu, {})
+        reasons = record.closed.get(gpu, {})
         if reasons.pop(kind, None) is None or reasons:
             return False
-        del book.closed[gpu]
+        del record.closed[gpu]
         self.fleet.open(gpu)
         return True
 
-    def bring_back(self, node: NodeName, place: Grant) -> bool:
+    def retry_placement(self, node: NodeName, place: Grant) -> bool:
         """A place that was set aside may be tried again; whether it was set aside."""
-        book = self.books.get(node)
-        if book is None or place not in book.aside:
+        record = self.nodes.get(node)
+        if record is None or place not in record.quarantined:
             return False
-        del book.aside[place]
+        del record.quarantined[place]
         self.fleet.give_back(place)
         return True
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _gpus(self, book: Book, news: News) -> None:
-        there = {GpuId(gpu.uuid): gpu for gpu in book.status.gpus}
-        listed = {model.name: model for model in book.status.models}
-        for gone in (book.gpus.keys() | book.left_out.keys()) - there.keys():
-            self._lose(book, gone, news)
-        left_out: dict[GpuId, str] = {}
+    def _update_gpus(self, record: NodeRecord, changes: LedgerChanges) -> None:
+        there = {GpuId(gpu.uuid): gpu for gpu in record.status.gpus}
+        listed = {model.name: model for model in record.status.models}
+        for gone in (record.gpus.keys() | record.unusable.keys()) - there.keys():
+            self._remove_gpu(record, gone, changes)
+        unusable: dict[GpuId, str] = {}
         for uuid, gpu in there.items():
             model = self._model(gpu, listed)
             if isinstance(model, str):
-                left_out[uuid] = model
+                unusable[uuid] = model
             else:
-                if book.gpus.get(uuid, model) != model:
-                    self._lose(book, uuid, news)
-                if uuid not in book.gpus and (why := self._add(book, uuid, model, news)):
-                    left_out[uuid] = why
-            if uuid in left_out and left_out[uuid] != book.left_out.get(uuid):
-                log.error("instaslice %s: nothing is placed on GPU %s: %s", book.name, uuid, left_out[uuid])
-            if uuid not in book.gpus:
+                if record.gpus.get(uuid, model) != model:
+                    self._remove_gpu(record, uuid, changes)
+                if uuid not in record.gpus and (why := self._add(record, uuid, model, changes)):
+                    unusable[uuid] = why
+            if uuid in unusable and unusable[uuid] != record.unusable.get(uuid):
+                log.error("instaslice %s: nothing is placed on GPU %s: %s", record.name, uuid, unusable[uuid])
+            if uuid not in record.gpus:
                 continue
-            if uuid in left_out:
-                self.close(uuid, book.name, UNREADABLE, left_out[uuid])
-            elif self.reopen(uuid, book.name, UNREADABLE):
-                news.freed = True
-            if (gpu.health is Health.UNHEALTHY) != ("health" in book.closed.get(uuid, ())):
-                news.pods |= {each.allocation.pod.uid for each in book.slots.values() if each.allocation.gpu == uuid}
+            if uuid in unusable:
+                self.close(uuid, record.name, UNREADABLE, unusable[uuid])
+            elif self.reopen(uuid, record.name, UNREADABLE):
+                changes.freed = True
+            if (gpu.health is Health.UNHEALTHY) != ("health" in record.closed.get(uuid, ())):
+                changes.pods |= {
+                    each.allocation.pod.uid for each in record.allocations.values() if each.allocation.gpu == uuid
+                }
             if gpu.health is Health.UNHEALTHY:
-                self.close(uuid, book.name, "health", gpu.reason or "unhealthy")
-            elif self.reopen(uuid, book.name, "health"):
-                news.freed = True
-                self._well(book, uuid, news)
-        book.left_out = left_out
-        if book.boot_id != book.status.boot_id:
-            book.boot_id = book.status.boot_id
-            for uuid in book.gpus:
-                self._well(book, uuid, news)
+                self.close(uuid, record.name, "health", gpu.reason or "unhealthy")
+            elif self.reopen(uuid, record.name, "health"):
+                changes.freed = True
+                self._retry_placements(record, uuid, changes)
+        record.unusable = unusable
+        if record.boot_id != record.status.boot_id:
+            record.boot_id = record.status.boot_id
+            for uuid in record.gpus:
+                self._retry_placements(record, uuid, changes)
 
-    def _add(self, book: Book, gpu: GpuId, model: Model, news: News) -> str:
+    def _add(self, record: NodeRecord, gpu: GpuId, model: Model, changes: LedgerChanges) -> str:
         """Have a GPU in the fleet under this node, with what is promised on it. Why not, where another node has it: one
         that was registered under a new name, say, while the old one is still there."""
         try:
@@ -321,154 +323,155 @@ class Ledger:
         except UnknownGpu:
             pass
         else:
-            if self._alive(owner) or not self._alive(book.name):
+            if self._node_ready(owner) or not self._node_ready(record.name):
                 return f"node {owner} reports it too"
-            other = self.books[owner]
-            self._take_out(other, gpu)
-            other.left_out[gpu] = f"node {book.name} reports it too"
-            log.error("instaslice %s: GPU %s: node %s reports it too, and is ready", owner, gpu, book.name)
-        self.fleet.add_gpu(gpu, book.name, model)
-        book.gpus[gpu] = model
-        news.freed = True
-        for slot in [each for each in book.slots.values() if each.allocation.gpu == gpu]:
+            other = self.nodes[owner]
+            self._detach_gpu(other, gpu)
+            other.unusable[gpu] = f"node {record.name} reports it too"
+            log.error("instaslice %s: GPU %s: node %s reports it too, and is ready", owner, gpu, record.name)
+        self.fleet.add_gpu(gpu, record.name, model)
+        record.gpus[gpu] = model
+        changes.freed = True
+        for tracked in [each for each in record.allocations.values() if each.allocation.gpu == gpu]:
             try:
-                self.fleet.take(slot.grant)
+                self.fleet.take(tracked.grant)
             except FleetError as error:
-                log.error("instaslice %s: allocation %s is dropped: %s", book.name, slot.allocation.id, error)
-                self._drop(book, slot, str(error), news)
+                log.error("instaslice %s: allocation %s is dropped: %s", record.name, tracked.allocation.id, error)
+                self._drop(record, tracked, str(error), changes)
         return ""
 
-    def _take_out(self, book: Book, gpu: GpuId) -> None:
+    def _detach_gpu(self, record: NodeRecord, gpu: GpuId) -> None:
         """The GPU is this node's no more; what is promised on it stays in the spec."""
         self.fleet.remove_gpu(gpu)
-        del book.gpus[gpu]
-        book.closed.pop(gpu, None)
-        book.strangers = {name: grant for name, grant in book.strangers.items() if grant.gpu != gpu}
-        book.aside = {grant: why for grant, why in book.aside.items() if grant.gpu != gpu}
-        self._vacated = True
+        del record.gpus[gpu]
+        record.closed.pop(gpu, None)
+        record.foreign_slices = {name: grant for name, grant in record.foreign_slices.items() if grant.gpu != gpu}
+        record.quarantined = {grant: why for grant, why in record.quarantined.items() if grant.gpu != gpu}
+        self._detached = True
 
-    def _fill_vacancies(self, news: News) -> None:
+    def _reassign_detached(self, changes: LedgerChanges) -> None:
         """A GPU that has left one node may be reported by another."""
-        if self._vacated:
-            more = self.reconsider()
-            news.pods |= more.pods
-            news.freed |= more.freed
-            news.aside += more.aside
-            news.nodes |= more.nodes
+        if self._detached:
+            more = self.reassign_gpus()
+            changes.pods |= more.pods
+            changes.freed |= more.freed
+            changes.quarantined += more.quarantined
+            changes.nodes |= more.nodes
 
-    def _serving(self, book: Book, status: InstasliceStatus, news: News) -> None:
+    def _update_readiness(self, record: NodeRecord, status: InstasliceStatus, changes: LedgerChanges) -> None:
         """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
-        before = book.unready
-        book.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
-        if bool(before) != bool(book.unready):
+        before = record.unready
+        record.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
+        if bool(before) != bool(record.unready):
             # Those that wait behind their gates, for it to serve again.
-            news.pods |= {slot.allocation.pod.uid for slot in book.slots.values()}
-        for gpu in book.gpus:
-            if book.unready:
-                self.close(gpu, book.name, "unready", book.unready)
-            elif self.reopen(gpu, book.name, "unready"):
-                news.freed = True
+            changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}
+        for gpu in record.gpus:
+            if record.unready:
+                self.close(gpu, record.name, "unready", record.unready)
+            elif self.reopen(gpu, record.name, "unready"):
+                changes.freed = True
 
-    def _well(self, book: Book, gpu: GpuId, news: News) -> None:
+    def _retry_placements(self, record: NodeRecord, gpu: GpuId, changes: LedgerChanges) -> None:
         """The agent says that a GPU is well, or its machine started anew: what failed there may be tried again."""
-        for place in [each for each in book.aside if each.gpu == gpu]:
-            news.freed |= self.bring_back(book.name, place)
+        for place in [each for each in record.quarantined if each.gpu == gpu]:
+            changes.freed |= self.retry_placement(record.name, place)
 
-    def _lose(self, book: Book, gpu: GpuId, news: News) -> None:
+    def _remove_gpu(self, record: NodeRecord, gpu: GpuId, changes: LedgerChanges) -> None:
         """A GPU is gone with all that was on it."""
-        if gpu in book.gpus:
-            self._take_out(book, gpu)
-        for slot in [each for each in book.slots.values() if each.allocation.gpu == gpu]:
-            self._drop(book, slot, f"GPU {gpu} is gone", news)
+        if gpu in record.gpus:
+            self._detach_gpu(record, gpu)
+        for tracked in [each for each in record.allocations.values() if each.allocation.gpu == gpu]:
+            self._drop(record, tracked, f"GPU {gpu} is gone", changes)
 
-    def _drop(self, book: Book, slot: Slot, why: str, news: News) -> None:
-        """A slot is no more, and with it the promise that it was part of."""
-        uid = slot.allocation.pod.uid
-        del book.slots[slot.allocation.id]
-        news.pods.add(uid)
-        promise = self.promises.get(uid)
-        if promise is not None and slot in promise.slots:
-            del self.promises[uid]
-            promise.become(AllocationState.DELETING, why)
+    def _drop(self, record: NodeRecord, tracked: TrackedAllocation, why: str, changes: LedgerChanges) -> None:
+        """A tracked is no more, and with it the reservation that it was part of."""
+        uid = tracked.allocation.pod.uid
+        del record.allocations[tracked.allocation.id]
+        changes.pods.add(uid)
+        reservation = self.reservations.get(uid)
+        if reservation is not None and tracked in reservation.allocations:
+            del self.reservations[uid]
+            reservation.set_state(AllocationState.DELETING, why)
 
-    def _adopt(self, book: Book, spec: InstasliceSpec, now: float, news: News) -> None:
-        adopted: dict[tuple[str, str], Promise] = {}
+    def _adopt(self, record: NodeRecord, spec: InstasliceSpec, now: float, changes: LedgerChanges) -> None:
+        adopted: dict[tuple[str, str], Reservation] = {}
         for allocation in spec.allocations:
-            slot = Slot(book.name, allocation)
+            tracked = TrackedAllocation(record.name, allocation)
             try:
-                if allocation.id in book.slots:
+                if allocation.id in record.allocations:
                     raise FleetError("there is another of that id")
-                if slot.grant.gpu not in book.left_out:
-                    self._take(book, slot.grant)
+                if tracked.grant.gpu not in record.unusable:
+                    self._take(record, tracked.grant)
             except FleetError as error:
                 # Written by another hand, or its GPU is no longer there: it cannot be kept.
-                log.error("instaslice %s: allocation %s is dropped: %s", book.name, allocation.id, error)
+                log.error("instaslice %s: allocation %s is dropped: %s", record.name, allocation.id, error)
                 continue
-            book.slots[allocation.id] = slot
+            record.allocations[allocation.id] = tracked
             uid = allocation.pod.uid
-            news.pods.add(uid)
+            changes.pods.add(uid)
             if allocation.state in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED):
-                slot.become(AllocationState.DELETING, allocation.reason)
+                tracked.set_state(AllocationState.DELETING, allocation.reason)
                 continue
             key = uid, attempt(allocation)
             if key not in adopted:
-                adopted[key] = Promise(uid, book.name, now)
-                before = [self.promises[uid]] if uid in self.promises else []
-                self.rivals.setdefault(uid, before).append(adopted[key])
-            adopted[key].slots.append(slot)
-            self.promises.setdefault(uid, adopted[key])
+                adopted[key] = Reservation(uid, record.name, now)
+                before = [self.reservations[uid]] if uid in self.reservations else []
+                self.duplicates.setdefault(uid, before).append(adopted[key])
+            adopted[key].allocations.append(tracked)
+            self.reservations.setdefault(uid, adopted[key])
 
-    def _slices(self, book: Book, status: InstasliceStatus, news: News) -> None:
-        strangers: dict[str, PreparedSlice] = {}
+    def _update_slices(self, record: NodeRecord, status: InstasliceStatus, changes: LedgerChanges) -> None:
+        foreign: dict[str, PreparedSlice] = {}
         for made in status.slices:
-            slot = book.slots.get(made.id)
-            if slot is None:
+            tracked = record.allocations.get(made.id)
+            if tracked is None:
                 if holds_slot(made):
-                    strangers[made.id] = made
-            elif slot.made != made:
-                slot.made = made
-                news.pods.add(slot.allocation.pod.uid)
-                if made.state is SliceState.CREATED and slot.allocation.state is AllocationState.CREATING:
-                    slot.become(AllocationState.CREATED)
-                elif made.state is SliceState.FAILED and slot.allocation.state is AllocationState.CREATING:
-                    slot.refused = made.reason or "the agent gave no reason"
-                elif made.state is SliceState.DELETED and slot.allocation.state is AllocationState.DELETING:
-                    self._free(book, slot, news)
-        self._strangers(book, strangers, news)
+                    foreign[made.id] = made
+            elif tracked.prepared != made:
+                tracked.prepared = made
+                changes.pods.add(tracked.allocation.pod.uid)
+                if made.state is SliceState.CREATED and tracked.allocation.state is AllocationState.CREATING:
+                    tracked.set_state(AllocationState.CREATED)
+                elif made.state is SliceState.FAILED and tracked.allocation.state is AllocationState.CREATING:
+                    tracked.create_error = made.reason or "the agent gave no reason"
+                elif made.state is SliceState.DELETED and tracked.allocation.state is AllocationState.DELETING:
+                    self._free(record, tracked, changes)
+        self._update_foreign(record, foreign, changes)
 
-    def _free(self, book: Book, slot: Slot, news: News) -> None:
-        del book.slots[slot.allocation.id]
-        if slot.refused and slot.grant.gpu in book.gpus:
-            book.aside[slot.grant] = slot.refused
-            news.aside.append(slot.grant)
-        elif slot.grant.gpu in book.gpus:
-            self.fleet.give_back(slot.grant)
-            news.freed = True
+    def _free(self, record: NodeRecord, tracked: TrackedAllocation, changes: LedgerChanges) -> None:
+        del record.allocations[tracked.allocation.id]
+        if tracked.create_error and tracked.grant.gpu in record.gpus:
+            record.quarantined[tracked.grant] = tracked.create_error
+            changes.quarantined.append(tracked.grant)
+        elif tracked.grant.gpu in record.gpus:
+            self.fleet.give_back(tracked.grant)
+            changes.freed = True
 
-    def _strangers(self, book: Book, there: dict[str, PreparedSlice], news: News) -> None:
+    def _update_foreign(self, record: NodeRecord, there: dict[str, PreparedSlice], changes: LedgerChanges) -> None:
         grants = {
-            name: Grant(book.name, GpuId(made.gpu), made.profile, made.start, made.size) for name, made in there.items()
+            name: Grant(record.name, GpuId(made.gpu), made.profile, made.start, made.size)
+            for name, made in there.items()
         }
         # One that is half made has its number for a name, which the next may have elsewhere.
-        for gone in [name for name, grant in book.strangers.items() if grants.get(name) != grant]:
-            self.fleet.give_back(book.strangers.pop(gone))
-            news.freed = True
+        for gone in [name for name, grant in record.foreign_slices.items() if grants.get(name) != grant]:
+            self.fleet.give_back(record.foreign_slices.pop(gone))
+            changes.freed = True
         for name, grant in grants.items():
-            if name in book.strangers or grant.gpu not in book.gpus:
+            if name in record.foreign_slices or grant.gpu not in record.gpus:
                 continue
             try:
-                self._take(book, grant)
+                self._take(record, grant)
             except FleetError as error:
                 # We promised that place just now. The agent will refuse, and the pod is placed elsewhere.
-                log.warning("instaslice %s: slice %s lies where something was promised: %s", book.name, name, error)
+                log.warning("instaslice %s: slice %s lies where something was promised: %s", record.name, name, error)
                 continue
-            book.strangers[name] = grant
+            record.foreign_slices[name] = grant
 
-    def _take(self, book: Book, grant: Grant) -> None:
+    def _take(self, record: NodeRecord, grant: Grant) -> None:
         """Hold a place on a GPU of this node. Raises FleetError, also where the GPU is another's."""
-        if grant.gpu not in book.gpus:
-            raise UnknownGpu(f"node {book.name} has no GPU {grant.gpu}")
+        if grant.gpu not in record.gpus:
+            raise UnknownGpu(f"node {record.name} has no GPU {grant.gpu}")
         self.fleet.take(grant)
 
     def _model(self, gpu: GpuStatus, listed: Mapping[str, ModelGeometry]) -> Model | str:

@@ -23,7 +23,7 @@ class Limits:
 class Orders(Protocol):
     """Each may be given again and again, and looks at what is when its turn comes."""
 
-    def write(self, node: NodeName, *, soon: bool) -> None:
+    def write_spec(self, node: NodeName, *, soon: bool) -> None:
         """The spec of a node is another; `soon` where somebody waits for it."""
 
     def ungate(self, uid: str) -> None:
@@ -32,7 +32,7 @@ class Orders(Protocol):
     def fail(self, uid: str, reason: str) -> None:
         """The pod cannot run any more and would hog what it holds."""
 
-    def tell(self, uid: str) -> None:
+    def update_condition(self, uid: str) -> None:
         """What is to be said about the pod is another."""
 
     def wake(self) -> None:
@@ -42,12 +42,12 @@ class Orders(Protocol):
 class NullOrders:
     """Carries out none: for whoever only asks a dispatcher what it would do."""
 
-    def write(self, node: NodeName, *, soon: bool) -> None: ...
+    def write_spec(self, node: NodeName, *, soon: bool) -> None: ...
 
     def ungate(self, uid: str) -> None: ...
 
     def fail(self, uid: str, reason: str) -> None: ...
 
-    def tell(self, uid: str) -> None: ...
+    def update_condition(self, uid: str) -> None: ...
 
     def wake(self) -> None: ...

@@ -14,7 +14,7 @@ from instaslice.errors import InstasliceError
 log = logging.getLogger(__name__)
 
 
-class Kind(StrEnum):
+class ObjectKind(StrEnum):
     """What can be set aside."""
 
     POD = "pod"
@@ -28,16 +28,16 @@ class Quarantine:
     def __init__(self) -> None:
         self.failures = 0
         """How often something was set aside, or could not be done."""
-        self._why: dict[tuple[Kind, str], str] = {}
+        self._why: dict[tuple[ObjectKind, str], str] = {}
 
     def __len__(self) -> int:
         return len(self._why)
 
-    def __iter__(self) -> Iterator[tuple[Kind, str, str]]:
+    def __iter__(self) -> Iterator[tuple[ObjectKind, str, str]]:
         """What is set aside, and why."""
         return ((kind, key, why) for (kind, key), why in self._why.items())
 
-    def add(self, kind: Kind, key: str, error: Exception) -> str:
+    def add(self, kind: ObjectKind, key: str, error: Exception) -> str:
         """Set an object aside; why, in a few words. Raises the error itself where it is not about one object: somebody
         else leads, or there is no memory left."""
         why = self.failed(f"{kind} {key} is set aside until it changes", error)
@@ -54,10 +54,10 @@ class Quarantine:
         log.error("%s: %s", what, why, exc_info=None if known else error)
         return why
 
-    def why(self, kind: Kind, key: str) -> str:
+    def why(self, kind: ObjectKind, key: str) -> str:
         """Why an object is set aside; "" where it is not."""
         return self._why.get((kind, key), "")
 
-    def release(self, kind: Kind, key: str) -> bool:
+    def release(self, kind: ObjectKind, key: str) -> bool:
         """The object has changed, or is gone: whether it was set aside."""
         return self._why.pop((kind, key), None) is not None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from instaslice.api.names import MEMORY
-from instaslice.controller.admission import refusal
+from instaslice.controller.node_admission import refusal
 from instaslice.controller.requests import Amounts, amounts, effective
 from instaslice.kube.core import Condition, Node, NodeSpec, NodeStatus, Pod
 from instaslice.kube.meta import ObjectMeta

@@ -73,12 +73,12 @@ class Specs:
     async def write(self, node: NodeName) -> float | None:
         """Make the object say what the ledger says; the seconds after which to call again, where it was written just
         now and more may gather. Never two at once for one node: the queue sees to that."""
-        known, book = self._known.get(node), self._ledger.books.get(node)
-        if known is None or book is None:
+        known, record = self._known.get(node), self._ledger.nodes.get(node)
+        if known is None or record is None:
             return None
         if known.tried is not None:
             await self._look(node, known)
-        spec = book.spec()
+        spec = record.spec()
         if spec == known.spec:
             known.begin_at = None
             return None

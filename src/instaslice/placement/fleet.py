@@ -149,6 +149,12 @@ class Fleet:
         """The open GPUs of a node that are in MIG mode, by number."""
         return (gpu for gpu in node.gpus if self.state_of[gpu] >= 0)
 
+    def open_models(self, name: NodeName) -> list[Model]:
+        """The models of a node's open GPUs that are in MIG mode; none of a node that has no GPUs."""
+        node = self.nodes.get(name)
+        pools = [self.pool_of[gpu] for gpu in self.mig_gpus(node)] if node is not None else []
+        return [pool.model for pool in pools if isinstance(pool, Pool)]
+
     def full(self, name: NodeName) -> bool:
         """Whether no open GPU of a node has room for any slice more; a shared one has until its memory is given out."""
         node = self.nodes.get(name)

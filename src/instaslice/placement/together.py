@@ -5,12 +5,12 @@ tried, so that a refusal is right.
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import Final
 
-from instaslice.geometry import Kinds
-from instaslice.placement.demands import Demand, Grant, NodeName, Share, Want
+from instaslice.geometry import Kinds, Model
+from instaslice.placement.demands import Demand, GpuId, Grant, NodeName, Share, Want
 from instaslice.placement.fleet import Fleet, Node
 from instaslice.placement.grants import share_grant, spot_grant
 from instaslice.placement.packing import Kind, kinds_on, pack
@@ -40,6 +40,20 @@ def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ..
             return tuple(grants[order.index(i)] for i in range(len(order)))
         hopeless.add(kinds)
     return None
+
+
+def could_hold(gpus: Iterable[Model], wants: Sequence[Want]) -> bool:
+    """Whether a node with these GPUs could ever hold all of it at once: when nothing else is on them."""
+    return _could_hold(frozenset(Counter(gpus).items()), tuple(sorted(wants, key=str)))
+
+
+@lru_cache(maxsize=4096)
+def _could_hold(gpus: frozenset[tuple[Model, int]], wants: tuple[Want, ...]) -> bool:
+    node, empty = NodeName("empty"), Fleet()
+    for model, count in gpus:
+        for _ in range(count):
+            empty.add_gpu(GpuId(str(len(empty))), node, model)
+    return RoomFor(empty, wants).on(node)
 
 
 class RoomFor:

@@ -86,7 +86,7 @@ class Hand:
             state=AllocationState.CREATING,
         )
 
-    async def promise(self, *allocations):
+    async def reservation(self, *allocations):
         spec = msgspec.to_builtins(InstasliceSpec(allocations=allocations))
         await self.client.patch(INSTASLICES, Key("", NODE), [JsonOp(op="add", path="/spec", value=spec)])
 
@@ -133,7 +133,7 @@ class Hand:
         """One pod from its creation to its slice."""
         pod = await self.pod(name)
         allocation = self.allocation(pod, start)
-        await self.promise(allocation)
+        await self.reservation(allocation)
         await self.make(allocation)
         await self.ungate(pod, start)
         return pod, allocation
@@ -147,14 +147,14 @@ def about(found, *kinds):
 async def test_a_pod_past_its_gate_without_an_allocation_is_found(client, hand):
     pod, _ = await hand.serve("train", 0)
     assert about(await check(client), f"pod {hand.namespace}") == []
-    await hand.promise()
+    await hand.reservation()
     assert about(await check(client), f"pod {hand.namespace}") == [Invariant.POD_HAS_SLICES]
     await hand.remove(pod)
 
 
 async def test_what_is_passing_is_waited_for(client, hand):
     pod, _ = await hand.serve("train", 0)
-    await hand.promise()
+    await hand.reservation()
     looking = asyncio.create_task(settled(client, 20))
     await asyncio.sleep(1)
     await hand.remove(pod)
@@ -167,12 +167,12 @@ async def test_a_place_held_by_two_pods_for_a_moment_only_is_found_afterwards(cl
         first, _ = await hand.serve("first", 0)
         second = await hand.pod("second")
         two = hand.allocation(second, 0)
-        await hand.promise(two)
+        await hand.reservation(two)
         await hand.make(two)
         await hand.ungate(second, 0)
         await hand.remove(first)
         await hand.remove(second)
-        await hand.promise()
+        await hand.reservation()
         await hand.make()
     assert overseer.judged >= 8
     found = {each.invariant for each in overseer.findings}
@@ -184,7 +184,7 @@ async def test_a_clean_history_is_clean(client, hand):
         for name in "abc":
             pod, _ = await hand.serve(name, 0)
             await hand.remove(pod)
-        await hand.promise()
+        await hand.reservation()
         await hand.make()
     assert overseer.judged >= 12
     assert overseer.findings == []
@@ -192,7 +192,7 @@ async def test_a_clean_history_is_clean(client, hand):
 
 async def test_the_command_says_what_is_wrong_and_fails(cluster, client, hand):
     pod, _ = await hand.serve("train", 0)
-    await hand.promise()
+    await hand.reservation()
     command = [sys.executable, "-m", "instaslice.cli", "doctor", "--kubeconfig", str(cluster.kubeconfig)]
     text = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
     assert text.returncode == 1
@@ -249,6 +249,6 @@ async def test_following_survives_the_api_server(new_cluster):
             )
             await overseer.catch_up()
             # The slice is taken from a pod that ran before the server went.
-            await hand.promise()
+            await hand.reservation()
             await hand.make()
         assert Invariant.SLICE_EXISTS in {each.invariant for each in overseer.findings}

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable
 import pytest
 from scheduler_rows import ALLOCATABLE, OVERHEAD, ROWS, Row, spec
 
-from instaslice.controller.admission import refusal
+from instaslice.controller.node_admission import refusal
+from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import effective
-from instaslice.controller.rooms import Rooms
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import NODES, PODS, Bare, Node, Pod
@@ -96,7 +96,7 @@ async def test_every_row(stage):
     await _each(stage.make_pod(f"row-{index}", index, row.pod, row.app) for index, row in enumerate(ROWS))
     pods = await stage.judged([f"row-{index}" for index in range(len(ROWS))], lambda pod: _bound(pod) or _refused(pod))
 
-    rooms = Rooms()
+    rooms = NodeCapacities()
     for node in nodes.values():
         rooms.set_node(node)
     filters = Filters(nodes)

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from random_clusters import Generator
 
-from instaslice.controller.admission import refusal
+from instaslice.controller.node_admission import refusal
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.controller.scheduling.storage import KINDS
 from instaslice.kube.cache import Cache

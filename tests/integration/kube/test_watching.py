@@ -83,7 +83,7 @@ async def test_a_compacted_resource_version_is_listed_afresh(cluster, client, na
         await pods.label(client, namespace, "changes", "unseen")
         await pods.remove(client, namespace, "goes")
         await pods.make(client, namespace, ["new"])
-        # The server answers old versions from its memory; a new process has only etcd to ask.
+        # The server answers old versions from its memory; a new process has only etcd to request.
         await asyncio.to_thread(cluster.kill, "kube-apiserver")
         now = call_etcd(cluster, "/v3/kv/range", {"key": "AA=="})["header"]["revision"]
         call_etcd(cluster, "/v3/kv/compaction", {"revision": now, "physical": True})

@@ -3,7 +3,7 @@
 import pytest
 from world import World
 
-from instaslice.controller import admission
+from instaslice.controller import node_admission
 from instaslice.controller.dispatcher import STEP_SECONDS
 
 
@@ -41,7 +41,7 @@ def test_the_work_of_a_pass_does_not_grow_with_the_gpus_of_a_node(monkeypatch, g
     world = World()
     for name in "abc":
         world.add_node(name, gpus=gpus)
-    asked = Counted(monkeypatch, admission, "refusal")
+    asked = Counted(monkeypatch, node_admission, "refusal")
     crowd(world, 10)
     world.dispatcher.decide()
     assert asked.count == 3 * 10, "once for each node and shape"
@@ -52,7 +52,7 @@ def test_a_slice_that_ends_has_no_node_judged_again(monkeypatch, world):
     world.settle()
     crowd(world, 10)
     world.settle()
-    asked = Counted(monkeypatch, admission, "refusal")
+    asked = Counted(monkeypatch, node_admission, "refusal")
     world.end_pod(first)
     world.settle()
     # Once more for the Event of nobody: no shape is told anew, and nothing of the node has changed for them.
@@ -136,9 +136,9 @@ def test_whom_to_keep_room_for_is_thought_about_in_steps():
     for _ in range(200):
         world.dispatcher.decide()
         world.now += 0.1
-        if world.dispatcher.patience.kept:
+        if world.dispatcher.longest_waiting.reserved:
             break
-    assert world.dispatcher.patience.kept.uid == kept, "the first that any node could hold"
+    assert world.dispatcher.longest_waiting.reserved.uid == kept, "the first that any node could hold"
 
 
 def test_less_cpu_asked_for_by_a_running_pod_wakes_those_who_wait():

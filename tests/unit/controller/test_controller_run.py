@@ -171,7 +171,7 @@ async def test_a_controller_that_is_started_anew_goes_on_where_the_last_one_was_
         await plant.passes(20)
         assert world.spec("a") == before
         assert not [call for call in world.server.calls if call.method == "PATCH"]
-        assert len(second.dispatcher.ledger.promises) == 7
+        assert len(second.dispatcher.ledger.reservations) == 7
     assert {plant.condition(uid) for uid in uids} == {"SliceReady", "Waiting"}
 
 

@@ -36,7 +36,7 @@ def test_seven_fit_and_the_eighth_starts_when_one_ends(world):
     uids = [world.add_pod("1g.5gb") for _ in range(8)]
     world.settle()
     assert world.running() == uids[:7]
-    assert why(world, uids[7]).kind == "Waiting"
+    assert why(world, uids[7]).reason == "Waiting"
     world.end_pod(uids[3])
     world.settle()
     assert uids[7] in world.running()
@@ -91,7 +91,7 @@ def test_a_pod_that_a_late_write_let_go_to_another_node_gives_back_what_it_was_p
     promised = world.on(uid)
     world.let_go(uid, {"a": "b", "b": "a"}[promised], "MIG-gone")
     assert world.on(uid) is None
-    assert why(world, uid).kind == "SliceLost"
+    assert why(world, uid).reason == "SliceLost"
     world.settle(but="bind")
     assert not world.spec(promised).allocations
     world.now += world.limits.bind
@@ -197,7 +197,7 @@ def test_a_large_pod_is_not_passed_for_ever():
             break
     assert large in world.running()
     assert world.now >= 300, "before its patience was over it let others pass"
-    assert world.dispatcher.patience.kept is None
+    assert world.dispatcher.longest_waiting.reserved is None
 
 
 def test_room_is_kept_for_the_first_that_any_node_could_hold():
@@ -209,7 +209,7 @@ def test_room_is_kept_for_the_first_that_any_node_could_hold():
     world.add_pod("7g.40gb", node_selector={"zone": "nowhere"})
     large = world.add_pod("7g.40gb")
     world.wait(350)
-    assert world.dispatcher.patience.kept.uid == large
+    assert world.dispatcher.longest_waiting.reserved.uid == large
     for uid in small[:14]:
         world.end_pod(uid)
         world.add_pod("1g.5gb")

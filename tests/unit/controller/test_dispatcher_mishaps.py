@@ -27,7 +27,7 @@ def test_a_slot_that_failed_is_tried_again_later(world):
     world.broken = {("a/0", start) for start in range(8)}
     uid = world.add_pod("7g.40gb")
     world.settle()
-    assert list(world.dispatcher.ledger.books["a"].aside.values()) == ["the hardware refuses"]
+    assert list(world.dispatcher.ledger.nodes["a"].quarantined.values()) == ["the hardware refuses"]
     world.broken.clear()
     world.settle()
     assert world.running() == []
@@ -219,7 +219,7 @@ def test_a_pod_whose_slices_take_long_is_told_so(world):
     world.told.clear()
     world.wait(6)
     assert world.told == {uid}
-    assert why(world, uid).kind == "Creating"
+    assert why(world, uid).reason == "Creating"
 
 
 def test_what_was_promised_by_an_object_that_is_gone_does_not_count_against_the_pod():
@@ -243,7 +243,7 @@ def test_slices_of_running_pods_are_found_again_after_their_object_was_deleted(w
     thing = world.instaslices["a"]
     world.remove_instaslice("a")
     world.settle()
-    assert why(world, uid).kind == "SliceLost"
+    assert why(world, uid).reason == "SliceLost"
     made = thing.status.slices[0]
     stranger = msgspec.structs.replace(made, id=made.mig_uuid)
     world.change_instaslice(
@@ -289,7 +289,7 @@ def test_a_pod_that_waits_again_is_promised_nothing_twice_when_its_object_comes_
     world.settle()
     thing = world.instaslices["a"]
     world.remove_instaslice("a")
-    assert uid in world.dispatcher.line
+    assert uid in world.dispatcher.queue
     world.change_instaslice(thing)
     world.mute = set()
     world.settle()

@@ -6,9 +6,9 @@ import pytest
 
 from instaslice.api import names
 from instaslice.controller.controller import Controller, Settings
-from instaslice.controller.ledger import Book
-from instaslice.controller.promises import Promise
-from instaslice.controller.words import words
+from instaslice.controller.ledger import NodeRecord
+from instaslice.controller.pod_condition import condition_of
+from instaslice.controller.reservations import Reservation
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import Pod, PodSpec
 from instaslice.kube.core import SchedulingGate as Gate
@@ -83,15 +83,15 @@ async def test_a_pod_whose_gate_the_server_keeps_ends_in_time_and_says_why(error
     pod = Pod(ObjectMeta(namespace="team", name="train", uid="1"), PodSpec(scheduling_gates=[Gate(name=names.GATE)]))
     server = Refusing(error, pod)
     controller = _controller(server)
-    promise = _promised(controller, pod)
+    reservation = _promised(controller, pod)
     with pytest.raises(type(error)):
         await controller._ungate("1")
-    said = words(controller.dispatcher, "1")
-    assert (said.kind, said.warning) == ("UngateRefused", True)
+    said = condition_of(controller.dispatcher, "1")
+    assert (said.reason, said.warning) == ("UngateRefused", True)
     assert "not on Fridays" in said.message
     await controller._fail("1")
     assert server.written == []
-    promise.since -= 301
+    reservation.since -= 301
     await controller._ungate("1")
     assert error.message in controller._why_failed["1"]
     await controller._fail("1")
@@ -113,9 +113,9 @@ def _promised(controller, pod):
     """Its slice is there."""
     node = NodeName("a")
     controller.dispatcher.pods["1"] = pod
-    controller.dispatcher.ledger.books[node] = Book(node)
-    promise = controller.dispatcher.ledger.promises["1"] = Promise("1", node, SystemClock().monotonic())
-    return promise
+    controller.dispatcher.ledger.nodes[node] = NodeRecord(node)
+    reservation = controller.dispatcher.ledger.reservations["1"] = Reservation("1", node, SystemClock().monotonic())
+    return reservation
 
 
 def _controller(server):

@@ -71,7 +71,7 @@ def test_replicas_that_must_not_share_a_node_get_one_each_and_the_third_waits_fo
     two.settle()
     assert sorted(map(two.on, uids[:2])) == ["a", "b"]
     told = why(two, uids[2])
-    assert told.kind == "Waiting"
+    assert told.reason == "Waiting"
     assert "2 nodes: pod anti-affinity with pods app=web already there" in told.message
     two.delete_pod(uids[0])
     two.settle()
@@ -191,7 +191,7 @@ def test_a_pod_whose_claim_is_not_there_keeps_its_gate_and_runs_when_it_is(world
     world.settle()
     assert not world.spec("a").allocations
     told = why(world, uid)
-    assert told.kind == "WaitingForVolume"
+    assert told.reason == "WaitingForVolume"
     assert told.message == "waits for PersistentVolumeClaim team/data, which does not exist"
     absent = in_team(claim(of="now"))
     world.dispatcher.storage_changed(None, NOW)
@@ -209,13 +209,13 @@ def test_one_that_then_waits_for_room_is_told_so(world):
     world.settle()
     uid = web(world, **needs("data"))
     world.settle()
-    assert why(world, uid).kind == "WaitingForVolume"
+    assert why(world, uid).reason == "WaitingForVolume"
     world.told.clear()
     world.dispatcher.storage_changed(None, volume())
     world.dispatcher.storage_changed(None, in_team(claim(bound="pv")))
     world.settle()
     assert world.told == {uid}
-    assert why(world, uid).kind == "Waiting"
+    assert why(world, uid).reason == "Waiting"
 
 
 def test_a_slice_is_cut_where_the_volume_is(two):
@@ -256,7 +256,7 @@ def test_what_changed_while_its_slices_were_made_keeps_the_gate(world):
     world.settle()
     assert [gate.name for gate in world.pods[uid].spec.scheduling_gates] == [GATE]
     assert not world.spec("a").allocations
-    assert why(world, uid).kind == "WaitingForVolume"
+    assert why(world, uid).reason == "WaitingForVolume"
 
 
 def test_a_pod_that_was_counted_in_balance_when_it_was_promised_is_let_go(two):
@@ -276,7 +276,7 @@ def test_no_room_is_kept_for_a_pod_that_could_not_go_there_anyway(world):
     world.settle()
     held, small = web(world, "7g.40gb", **needs("data")), world.add_pod("1g.5gb")
     world.wait(400)
-    assert world.dispatcher.patience.kept is None or world.dispatcher.patience.kept.uid == small
+    assert world.dispatcher.longest_waiting.reserved is None or world.dispatcher.longest_waiting.reserved.uid == small
     assert held not in world.running()
 
 
@@ -285,7 +285,7 @@ def test_room_is_kept_where_only_pods_that_may_end_are_in_the_way(world):
     world.settle()
     uid = web(world, "7g.40gb", **APART)
     world.wait(400)
-    assert world.dispatcher.patience.kept.uid == uid
+    assert world.dispatcher.longest_waiting.reserved.uid == uid
     world.end_pod(busy)
     world.settle()
     assert uid in world.running()

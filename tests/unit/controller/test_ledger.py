@@ -18,7 +18,7 @@ BIG = allocation("big", "3g.20gb", 4)
 def ledger(*things, alive=lambda _: True):
     found = Ledger(policies.named("adaptive"), alive)
     for thing in things:
-        found.report(thing, 0.0)
+        found.update(thing, 0.0)
     return found
 
 
@@ -28,17 +28,17 @@ def taken(found):
 
 
 def booked(found):
-    """The same by the books."""
-    held = {gpu: [] for book in found.books.values() for gpu in book.gpus}
-    for book in found.books.values():
-        slots = [slot.grant for slot in book.slots.values()]
-        for grant in [*slots, *book.strangers.values(), *book.aside]:
-            if grant.gpu in book.gpus:
+    """The same by the records."""
+    held = {gpu: [] for record in found.nodes.values() for gpu in record.gpus}
+    for record in found.nodes.values():
+        slots = [tracked.grant for tracked in record.allocations.values()]
+        for grant in [*slots, *record.foreign_slices.values(), *record.quarantined]:
+            if grant.gpu in record.gpus:
                 held[grant.gpu].append((grant.want, grant.start))
     return {gpu: sorted(places) for gpu, places in held.items()}
 
 
-# A slice that nobody knows a promise for -----------------------------------------------------------------------------
+# A slice without a known reservation -------------------------------------------------------------------------------
 
 FOREIGN = made(ONE, SliceState.FOREIGN, id="MIG-1", mig_uuid="MIG-1")
 OTHER = made(allocation("other", "1g.5gb", 1), SliceState.FOREIGN, id="MIG-2", mig_uuid="MIG-2")
@@ -62,7 +62,7 @@ def held_by(slice_, holder):
     "wants, uuids, slices, believed",
     [
         pytest.param(["1g.5gb"], ["MIG-1"], [held_by(FOREIGN, "uid-one")], True, id="the kubelet names the pod"),
-        pytest.param(["1g.5gb"], ["MIG-1"], [FOREIGN], True, id="there is no kubelet to ask"),
+        pytest.param(["1g.5gb"], ["MIG-1"], [FOREIGN], True, id="there is no kubelet to request"),
         pytest.param(["1g.5gb"], ["MIG-1"], [held_by(FOREIGN, "uid-two")], False, id="the kubelet names another"),
         pytest.param(["1g.5gb"], ["MIG-1"], [held_by(FOREIGN, "")], False, id="the kubelet names nobody"),
         pytest.param(
@@ -90,7 +90,7 @@ def test_each_container_gets_the_slice_of_its_profile_whatever_the_order_of_the_
     wants = [Wanted("small", "1g.5gb"), Wanted("large", "3g.20gb")]
     pod = PodRef(namespace="team-a", name="one", uid="uid-one")
     assert found.restore(pod, wants, "gpu-0", ["MIG-9", "MIG-1"], "again", 1.0)
-    allocations = found.books["gpu-0"].spec().allocations
+    allocations = found.nodes["gpu-0"].spec().allocations
     assert [(each.container, each.profile, each.start) for each in allocations] == [
         ("small", "1g.5gb", 0),
         ("large", "3g.20gb", 4),
@@ -102,17 +102,17 @@ def test_each_container_gets_the_slice_of_its_profile_whatever_the_order_of_the_
 
 def test_the_gpus_of_a_node_that_was_registered_anew_join_when_the_old_object_goes():
     found = ledger(instaslice(name="old"), instaslice(name="new"))
-    assert (list(found.books["old"].gpus), list(found.books["new"].gpus)) == (["GPU-0", "GPU-1"], [])
-    news = found.forget("old")
-    assert list(found.books["new"].gpus) == ["GPU-0", "GPU-1"]
+    assert (list(found.nodes["old"].gpus), list(found.nodes["new"].gpus)) == (["GPU-0", "GPU-1"], [])
+    news = found.remove("old")
+    assert list(found.nodes["new"].gpus) == ["GPU-0", "GPU-1"]
     assert news.freed
     assert isinstance(found.placer.place(Demand(("7g.40gb",))), Plan)
 
 
 def test_a_gpu_that_leaves_one_node_joins_the_other_that_reports_it():
     found = ledger(instaslice(name="old"), instaslice(name="new"))
-    assert found.report(instaslice(name="old", gpus=["GPU-1"]), 1.0).freed
-    assert (list(found.books["old"].gpus), list(found.books["new"].gpus)) == (["GPU-1"], ["GPU-0"])
+    assert found.update(instaslice(name="old", gpus=["GPU-1"]), 1.0).freed
+    assert (list(found.nodes["old"].gpus), list(found.nodes["new"].gpus)) == (["GPU-1"], ["GPU-0"])
 
 
 @pytest.mark.parametrize("first, second", [("dead", "alive"), ("alive", "dead")])
@@ -121,25 +121,25 @@ def test_of_two_nodes_that_report_one_gpu_the_one_that_is_ready_has_it(first, se
     late = allocation("late", "1g.5gb", 4)
     things = {"alive": instaslice(mine, name="alive"), "dead": instaslice(late, name="dead")}
     found = ledger(things[first], things[second], alive=lambda name: name == "alive")
-    assert (set(found.books["alive"].gpus), set(found.books["dead"].gpus)) == ({"GPU-0", "GPU-1"}, set())
+    assert (set(found.nodes["alive"].gpus), set(found.nodes["dead"].gpus)) == ({"GPU-0", "GPU-1"}, set())
     assert taken(found)["GPU-0"] == [("3g.20gb", 4)]
 
 
 def test_of_two_that_are_ready_the_first_keeps_it_whoever_else_reports_it():
     found = ledger(instaslice(ONE, name="first"), instaslice(name="thief"))
-    found.report(instaslice(name="thief"), 1.0)
-    assert (list(found.books["first"].gpus), list(found.books["thief"].gpus)) == (["GPU-0", "GPU-1"], [])
+    found.update(instaslice(name="thief"), 1.0)
+    assert (list(found.nodes["first"].gpus), list(found.nodes["thief"].gpus)) == (["GPU-0", "GPU-1"], [])
 
 
 def test_a_node_that_becomes_ready_takes_over_the_gpus_of_one_that_is_not():
     ready = {"old"}
     found = ledger(instaslice(ONE, name="old"), instaslice(name="new"), alive=ready.__contains__)
     ready.clear()
-    found.reconsider()
-    assert list(found.books["old"].gpus) == ["GPU-0", "GPU-1"], "nobody else is ready"
+    found.reassign_gpus()
+    assert list(found.nodes["old"].gpus) == ["GPU-0", "GPU-1"], "nobody else is ready"
     ready.add("new")
-    news = found.reconsider()
-    assert list(found.books["new"].gpus) == ["GPU-0", "GPU-1"]
+    news = found.reassign_gpus()
+    assert list(found.nodes["new"].gpus) == ["GPU-0", "GPU-1"]
     assert news.freed
     assert {"new"} <= news.nodes
 
@@ -149,22 +149,22 @@ def test_what_was_promised_on_a_gpu_that_another_node_has_now_stays_promised_unt
     ready = {"mine"}
     found = ledger(instaslice(ONE, BIG, name="mine"), instaslice(name="thief"), alive=ready.__contains__)
     ready.symmetric_difference_update({"mine", "thief"})
-    found.reconsider()
-    assert [each.state for each in found.books["mine"].spec().allocations] == [AllocationState.UNGATED] * 2
+    found.reassign_gpus()
+    assert [each.state for each in found.nodes["mine"].spec().allocations] == [AllocationState.UNGATED] * 2
     assert taken(found) == booked(found) == {"GPU-0": [], "GPU-1": []}
-    assert set(found.promises) == {"uid-one", "uid-big"}
-    found.take_back("uid-one", "its pod has ended")
+    assert set(found.reservations) == {"uid-one", "uid-big"}
+    found.release("uid-one", "its pod has ended")
     ended = msgspec.structs.replace(ONE, state=AllocationState.DELETING)
-    found.report(instaslice(ONE, BIG, name="mine", slices=[made(ended, SliceState.DELETED), made(BIG)]), 1.0)
-    assert [each.id for each in found.books["mine"].spec().allocations] == [BIG.id]
-    found.forget("thief")
+    found.update(instaslice(ONE, BIG, name="mine", slices=[made(ended, SliceState.DELETED), made(BIG)]), 1.0)
+    assert [each.id for each in found.nodes["mine"].spec().allocations] == [BIG.id]
+    found.remove("thief")
     assert taken(found) == booked(found) == {"GPU-0": [("3g.20gb", 4)], "GPU-1": []}
 
 
 def test_promises_that_were_read_while_another_node_had_the_gpu_hold_when_it_comes_back():
     found = ledger(instaslice(name="first"), instaslice(ONE, name="second"))
-    assert [each.id for each in found.books["second"].spec().allocations] == [ONE.id]
-    found.forget("first")
+    assert [each.id for each in found.nodes["second"].spec().allocations] == [ONE.id]
+    found.remove("first")
     assert taken(found) == {"GPU-0": [("1g.5gb", 0)], "GPU-1": []}
 
 
@@ -193,10 +193,10 @@ IMPOSSIBLE = [
 def test_on_a_gpu_that_cannot_be_nothing_more_is_placed_and_nothing_is_lost(broken):
     thing = instaslice(ONE)
     found = ledger(thing)
-    found.report(broken(thing), 1.0)
+    found.update(broken(thing), 1.0)
     assert not isinstance(found.placer.place(Demand(("1g.5gb",))), Plan)
     assert taken(found)["GPU-0"] == [("1g.5gb", 0)]
-    assert found.report(thing, 2.0).freed
+    assert found.update(thing, 2.0).freed
     assert isinstance(found.placer.place(Demand(("1g.5gb",))), Plan)
 
 
@@ -204,10 +204,10 @@ def test_on_a_gpu_that_cannot_be_nothing_more_is_placed_and_nothing_is_lost(brok
 def test_what_was_promised_on_it_before_a_restart_stays_promised(broken):
     thing = instaslice(ONE)
     found = ledger(broken(thing))
-    assert [each.id for each in found.books["gpu-0"].spec().allocations] == [ONE.id]
-    found.report(thing, 1.0)
+    assert [each.id for each in found.nodes["gpu-0"].spec().allocations] == [ONE.id]
+    found.update(thing, 1.0)
     assert taken(found)["GPU-0"] == [("1g.5gb", 0)]
-    assert set(found.promises) == {"uid-one"}
+    assert set(found.reservations) == {"uid-one"}
 
 
 def test_a_geometry_that_could_be_cut_in_too_many_ways_is_refused_in_time():
@@ -217,7 +217,7 @@ def test_a_geometry_that_could_be_cut_in_too_many_ways_is_refused_in_time():
     geometry = msgspec.structs.replace(geometry, memory_slices=100)
     thing = msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, models=(geometry,)))
     found = ledger(thing)
-    assert "more than can be looked through" in found.books["gpu-0"].left_out["GPU-0"]
+    assert "more than can be looked through" in found.nodes["gpu-0"].unusable["GPU-0"]
 
 
 def test_a_gpu_without_profiles_is_full():
@@ -248,7 +248,7 @@ def test_an_allocation_that_cannot_be_is_dropped_alone(odd):
 def test_a_half_made_slice_whose_number_another_has_now_holds_the_place_of_that_one():
     first = made(ONE, SliceState.FOREIGN, id="GPU-0/7")
     found = ledger(instaslice(slices=[first]))
-    found.report(instaslice(slices=[msgspec.structs.replace(first, start=2)]), 1.0)
+    found.update(instaslice(slices=[msgspec.structs.replace(first, start=2)]), 1.0)
     assert taken(found) == booked(found) == {"GPU-0": [("1g.5gb", 2)], "GPU-1": []}
 
 
@@ -257,24 +257,24 @@ def test_a_half_made_slice_whose_number_another_has_now_holds_the_place_of_that_
 
 def test_an_object_that_is_set_aside_keeps_what_it_holds_and_gets_nothing_more():
     found = ledger(instaslice(ONE))
-    found.set_aside("gpu-0", "it cannot be read")
+    found.quarantine("gpu-0", "it cannot be read")
     assert taken(found)["GPU-0"] == [("1g.5gb", 0)]
     assert not isinstance(found.placer.place(Demand(("1g.5gb",))), Plan)
-    found.set_aside("nobody", "it cannot be read")
-    assert found.report(instaslice(ONE), 1.0).freed
+    found.quarantine("nobody", "it cannot be read")
+    assert found.update(instaslice(ONE), 1.0).freed
     assert isinstance(found.placer.place(Demand(("1g.5gb",))), Plan)
 
 
 def test_one_that_failed_at_first_is_read_from_the_beginning_the_next_time(monkeypatch):
     thing = instaslice(ONE, BIG)
     found = Ledger(policies.named("adaptive"))
-    monkeypatch.setattr(Ledger, "_slices", _defect)
+    monkeypatch.setattr(Ledger, "_update_slices", _defect)
     with pytest.raises(RuntimeError):
-        found.report(thing, 0.0)
-    assert (found.books, found.promises, len(found.fleet)) == ({}, {}, 0)
+        found.update(thing, 0.0)
+    assert (found.nodes, found.reservations, len(found.fleet)) == ({}, {}, 0)
     monkeypatch.undo()
-    found.report(thing, 1.0)
-    assert [each.id for each in found.books["gpu-0"].spec().allocations] == [ONE.id, BIG.id]
+    found.update(thing, 1.0)
+    assert [each.id for each in found.nodes["gpu-0"].spec().allocations] == [ONE.id, BIG.id]
 
 
 def _defect(*_):
@@ -282,16 +282,16 @@ def _defect(*_):
 
 
 def test_an_object_that_was_never_there_is_forgotten_without_a_word():
-    assert ledger().forget("nowhere").pods == set()
+    assert ledger().remove("nowhere").pods == set()
 
 
 def test_a_rival_whose_object_went_is_not_kept():
     """Two leaders promised, and the object of one is gone before the pod is looked at."""
     there = allocation("one", "1g.5gb", 0, gpu="GPU-0")
     found = ledger(instaslice(there), instaslice(msgspec.structs.replace(there, gpu="GPU-8"), name="b", gpus=["GPU-8"]))
-    found.forget("b")
-    found.keep("uid-one", [uuid(there)])
-    assert all(promise.node in found.books for promise in found.promises.values())
+    found.remove("b")
+    found.resolve_duplicates("uid-one", [uuid(there)])
+    assert all(reservation.node in found.nodes for reservation in found.reservations.values())
 
 
 def test_a_sick_gpu_stays_closed_when_its_object_can_be_read_again():
@@ -299,6 +299,6 @@ def test_a_sick_gpu_stays_closed_when_its_object_can_be_read_again():
     sick = tuple(msgspec.structs.replace(gpu, health=Health.UNHEALTHY) for gpu in thing.status.gpus)
     thing = msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, gpus=sick))
     found = ledger(thing)
-    found.set_aside("gpu-0", "it cannot be read")
-    found.report(thing, 1.0)
+    found.quarantine("gpu-0", "it cannot be read")
+    found.update(thing, 1.0)
     assert not isinstance(found.placer.place(Demand(("1g.5gb",))), Plan)

@@ -66,7 +66,7 @@ def test_what_was_kept_for_a_pod_and_is_more_than_it_takes_is_for_those_who_wait
     large = world.add_pod("7g.40gb", "1g.5gb", cpu="1")
     world.settle()
     world.wait(60)
-    assert world.dispatcher.patience.kept.uid == large
+    assert world.dispatcher.longest_waiting.reserved.uid == large
     small = world.add_pod("1g.5gb", priority=9)
     world.settle()
     for uid in whole:
@@ -126,11 +126,11 @@ def test_a_pod_that_was_called_over_and_runs_again_is_counted_again():
     world.add_node("a", cpu="2")
     uid = world.add_pod("1g.5gb", cpu="2")
     world.settle()
-    before = world.dispatcher.rooms.free("a")["cpu"]
+    before = world.dispatcher.capacities.free("a")["cpu"]
     world.end_pod(uid)
     world.settle()
     world._set(msgspec.structs.replace(world.pods[uid], status=PodStatus(phase="Running")))
-    assert world.dispatcher.rooms.free("a")["cpu"] == before
+    assert world.dispatcher.capacities.free("a")["cpu"] == before
 
 
 def test_a_volume_that_was_expected_for_a_claim_that_got_another_is_free(world):
@@ -171,7 +171,8 @@ def test_a_volume_that_was_expected_for_a_claim_that_got_another_is_free(world):
 
 
 def test_a_slice_that_is_of_no_use_again_and_again_is_made_ever_more_seldom(world, monkeypatch):
-    monkeypatch.setattr(world.dispatcher, "_shut", lambda *_: "nobody would bind the pod to node a any more: a test")
+    refusal = "nobody would bind the pod to node a any more: a test"
+    monkeypatch.setattr(world.dispatcher, "_ungate_blocked_by", lambda *_: refusal)
     uid = world.add_pod("1g.5gb")
     world.settle()
     before = world.instaslices["a"].metadata.generation
@@ -193,8 +194,8 @@ def test_a_slice_that_two_pods_say_is_theirs_is_given_to_neither_where_no_kubele
     found = world.dispatcher
     thief = msgspec.structs.replace(pod, metadata=meta)
     found.pods["thief"] = thief
-    (held,) = found.ledger.books["a"].slots.values()
-    uuid = held.made.mig_uuid
+    (held,) = found.ledger.nodes["a"].allocations.values()
+    uuid = held.prepared.mig_uuid
     restored = found.ledger.restore
     asked = []
     found.ledger.restore = lambda *given, disputed=(), **named: (
@@ -208,4 +209,4 @@ def test_what_a_claim_still_lacks_is_said_when_that_changes(world):
     uid = world.add_pod("1g.5gb", **spec(**needs("data")))
     world.settle()
     assert "does not exist" in why(world, uid).message
-    assert why(world, uid).follows
+    assert why(world, uid).message_matters

@@ -3,7 +3,7 @@
 import pytest
 from fitting import affinity, container, node, pod
 
-from instaslice.controller.admission import refusal
+from instaslice.controller.node_admission import refusal
 
 GPU = {"key": "nvidia.com/gpu", "effect": "NoSchedule"}
 TEAM = {"key": "team", "value": "a", "effect": "NoExecute"}

@@ -47,7 +47,7 @@ def test_a_pod_keeps_its_gate_while_no_pod_could_start_there_though_its_slice_is
     assert reported(world) == [SliceState.CREATED], "the status says what is"
     assert gated(world.pods[held]) and world.on(held) == "a"
     told = why(world, held)
-    assert (told.ready, told.kind) == (False, "NodeNotServing")
+    assert (told.ready, told.reason) == (False, "NodeNotServing")
     assert told.message == f"1g.5gb at 0 of GPU 0 on node a: made, but no pod can start there now: {SILENT}"
     assert held in world.told
 
@@ -92,7 +92,7 @@ def test_where_there_is_no_other_it_waits_and_is_told_why(world, held):
     world.wait(121)
     assert not world.spec("a").allocations
     told = why(world, held)
-    assert told.kind == "Waiting" and SILENT in told.message
+    assert told.reason == "Waiting" and SILENT in told.message
     serves(world, Truth.TRUE)
     world.settle()
     assert world.running() == [held]

@@ -29,10 +29,10 @@ def test_a_pod_that_nobody_replaces_keeps_its_slices_while_nobody_needs_them(unb
     unbinding.wait(2000)
     assert unbinding.pods[uid].status.phase == "Pending"
     assert len(unbinding.spec("a").allocations) == 1
-    assert why(unbinding, uid).kind == "NotBound"
+    assert why(unbinding, uid).reason == "NotBound"
     other = unbinding.add_pod("2g.10gb", node_selector={"zone": "b"})
     unbinding.wait(20)
-    assert why(unbinding, other).kind == "Waiting"
+    assert why(unbinding, other).reason == "Waiting"
     assert unbinding.pods[uid].status.phase == "Pending", "that one does not wait for its slices"
 
 

@@ -1,4 +1,4 @@
-"""Whatever pods, nodes and Instaslice objects say: the controller handles them all, and its books stay right."""
+"""Whatever pods, nodes and Instaslice objects say: the controller handles them all, and its records stay right."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -12,9 +12,9 @@ from mutated_objects import histories, valid
 from instaslice.controller import patches
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
+from instaslice.controller.pod_condition import condition_of
 from instaslice.controller.quarantine import Quarantine
 from instaslice.controller.wants import gated
-from instaslice.controller.words import words
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import policies
@@ -49,21 +49,21 @@ class Ears:
         self.now += seconds
         self.dispatcher.decide()
         for uid in list(self.dispatcher.pods):
-            words(self.dispatcher, uid)
+            condition_of(self.dispatcher, uid)
 
-    def write(self, node, *, soon):
-        book = self.dispatcher.ledger.books.get(node)
-        if book is not None:
-            assert book.spec() is not None
+    def write_spec(self, node, *, soon):
+        record = self.dispatcher.ledger.nodes.get(node)
+        if record is not None:
+            assert record.spec() is not None
 
     def ungate(self, uid):
-        pod, promise = self.dispatcher.pods[uid], self.dispatcher.ledger.promises[uid]
-        if gated(pod) and promise.created:
-            assert patches.ungate(pod, promise.node, promise.uuids)
+        pod, reservation = self.dispatcher.pods[uid], self.dispatcher.ledger.reservations[uid]
+        if gated(pod) and reservation.created:
+            assert patches.ungate(pod, reservation.node, reservation.uuids)
 
     def fail(self, uid, reason): ...
 
-    def tell(self, uid): ...
+    def update_condition(self, uid): ...
 
     def wake(self): ...
 
@@ -83,12 +83,12 @@ def strictly():
 
 
 def recounted(dispatcher):
-    """GPU → what the books say that it holds."""
-    held = {gpu: Counter() for book in dispatcher.ledger.books.values() for gpu in book.gpus}
-    for book in dispatcher.ledger.books.values():
-        slots = [slot.grant for slot in book.slots.values()]
-        for grant in (*slots, *book.strangers.values(), *book.aside):
-            if grant.gpu in book.gpus:
+    """GPU → what the records say that it holds."""
+    held = {gpu: Counter() for record in dispatcher.ledger.nodes.values() for gpu in record.gpus}
+    for record in dispatcher.ledger.nodes.values():
+        slots = [tracked.grant for tracked in record.allocations.values()]
+        for grant in (*slots, *record.foreign_slices.values(), *record.quarantined):
+            if grant.gpu in record.gpus:
                 held[grant.gpu][grant.want, grant.start] += 1
     return held
 
@@ -98,25 +98,28 @@ def check(dispatcher):
     fleet = ledger.fleet
     held = {gpu: Counter((each.profile, each.start) for each in fleet.held(gpu)) for gpu in recounted(dispatcher)}
     assert held == recounted(dispatcher)
-    assert len(fleet) == sum(len(book.gpus) for book in ledger.books.values())
-    for name, book in ledger.books.items():
-        for gpu in book.gpus:
+    assert len(fleet) == sum(len(record.gpus) for record in ledger.nodes.values())
+    for name, record in ledger.nodes.items():
+        for gpu in record.gpus:
             number = fleet.number(gpu)
             assert fleet.node_of[number].name == name
-            assert fleet.is_open(number) is (gpu not in book.closed)
-        assert {slot.allocation.gpu for slot in book.slots.values()} <= {*book.gpus, *book.left_out}
-    for uid, promise in ledger.promises.items():
-        assert promise.uid == uid
-        assert all(ledger.books[promise.node].slots[slot.allocation.id] is slot for slot in promise.slots)
-    rooms = dispatcher.rooms
+            assert fleet.is_open(number) is (gpu not in record.closed)
+        assert {tracked.allocation.gpu for tracked in record.allocations.values()} <= {*record.gpus, *record.unusable}
+    for uid, reservation in ledger.reservations.items():
+        assert reservation.uid == uid
+        assert all(
+            ledger.nodes[reservation.node].allocations[tracked.allocation.id] is tracked
+            for tracked in reservation.allocations
+        )
+    rooms = dispatcher.capacities
     charged = {}
     for node, amounts in rooms._charges.values():
         charged.setdefault(node, Counter()).update(amounts)
     for node in {*charged, *rooms._used}:
         assert {k: v for k, v in charged.get(node, {}).items() if v} == rooms._used.get(node, {})
-    for uid in dispatcher.line:
+    for uid in dispatcher.queue:
         assert uid in dispatcher.pods
-        assert uid not in ledger.promises
+        assert uid not in ledger.reservations
 
 
 def test_the_valid_cluster_is_handled_without_a_word():
@@ -126,8 +129,8 @@ def test_the_valid_cluster_is_handled_without_a_word():
     ears.pass_(1)
     check(ears.dispatcher)
     assert not ears.dispatcher.quarantine.failures
-    assert len(ears.dispatcher.ledger.promises) >= 4
-    assert len(ears.dispatcher.line) >= 1
+    assert len(ears.dispatcher.ledger.reservations) >= 4
+    assert len(ears.dispatcher.queue) >= 1
 
 
 @pytest.mark.parametrize("seconds", [1, 400], ids=["at once", "with every deadline met"])

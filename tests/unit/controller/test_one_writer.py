@@ -40,17 +40,17 @@ class Desk:
         self.begin()
         self.server.on_change(INSTASLICES, lambda old, new: self.specs.seen(old, new))
         self.there = self.server.put(INSTASLICES, self.made)
-        self.ledger.report(self.there, 0.0)
+        self.ledger.update(self.there, 0.0)
         self.server.calls.clear()
 
     def begin(self):
         self.ledger = Ledger(policies.named("adaptive"))
         self.specs = Specs(self.server.client(), self.ledger, "controller", self.clock)
 
-    def promise(self, uid):
+    def reservation(self, uid):
         plan = self.ledger.placer.place(Demand(("1g.5gb",)))
         ref = PodRef(namespace="team", name=uid, uid=uid)
-        self.ledger.promise(ref, [Wanted("main", "1g.5gb")], plan, "x", 0.0)
+        self.ledger.reserve(ref, [Wanted("main", "1g.5gb")], plan, "x", 0.0)
 
     async def write(self):
         """Its turn, and again as long as it asks for one."""
@@ -83,7 +83,7 @@ def desk():
 
 async def test_what_was_promised_is_written_once(desk):
     """Its watch tells of it before there is an answer."""
-    desk.promise("p")
+    desk.reservation("p")
     await desk.write()
     await desk.write()
     assert desk.written == ["p"]
@@ -98,7 +98,7 @@ async def test_with_nothing_to_say_nothing_is_written(desk):
 
 async def test_each_write_goes_by_the_one_before_and_reports_of_the_agent_are_in_nobodys_way(desk):
     for uid in ("p", "q"):
-        desk.promise(uid)
+        desk.reservation(uid)
         await desk.write()
         (there,) = desk.server.all(INSTASLICES)
         busy = msgspec.structs.replace(there.status, boot_id=uid)
@@ -115,7 +115,7 @@ async def test_each_write_goes_by_the_one_before_and_reports_of_the_agent_are_in
     ],
 )
 async def test_a_write_without_an_answer_is_looked_for_before_the_next(desk, carried_out, calls):
-    desk.promise("p")
+    desk.reservation("p")
     if carried_out:
         desk.server.lose_answer(*PATCH)
     else:
@@ -125,14 +125,14 @@ async def test_a_write_without_an_answer_is_looked_for_before_the_next(desk, car
     await desk.write()
     assert desk.written == ["p"]
     assert desk.server.calls == calls
-    desk.promise("q")
+    desk.reservation("q")
     await desk.write()
     assert desk.written == ["p", "q"]
 
 
 @pytest.mark.parametrize("status, error", [(500, ServerError), (409, Conflict)])
 async def test_a_write_that_was_refused_is_looked_for_too(desk, status, error):
-    desk.promise("p")
+    desk.reservation("p")
     desk.server.refuse("PATCH", "instaslices", status)
     with pytest.raises(error):
         await desk.specs.write("a")
@@ -141,18 +141,18 @@ async def test_a_write_that_was_refused_is_looked_for_too(desk, status, error):
 
 
 async def test_what_is_promised_while_there_is_no_answer_is_written_afterwards(desk):
-    desk.promise("p")
+    desk.reservation("p")
     desk.server.lose_answer(*PATCH)
     with pytest.raises(Unreachable):
         await desk.specs.write("a")
-    desk.promise("q")
+    desk.reservation("q")
     await desk.write()
     assert desk.written == ["p", "q"]
     assert desk.server.calls == [PATCH, GET, PATCH]
 
 
 async def test_no_answer_to_the_look_either(desk):
-    desk.promise("p")
+    desk.reservation("p")
     desk.server.lose_answer(*PATCH)
     desk.server.refuse("GET", "instaslices", Unreachable("no answer"))
     for _ in range(2):
@@ -164,7 +164,7 @@ async def test_no_answer_to_the_look_either(desk):
 
 
 async def test_an_object_that_another_wrote_meanwhile_is_not_overwritten(desk):
-    desk.promise("p")
+    desk.reservation("p")
     with desk.server.silent(), pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
         desk.another_writes()
         await desk.specs.write("a")
@@ -172,7 +172,7 @@ async def test_an_object_that_another_wrote_meanwhile_is_not_overwritten(desk):
 
 
 async def test_of_an_unanswered_write_and_another_hands_the_other_is_found(desk):
-    desk.promise("p")
+    desk.reservation("p")
     desk.server.refuse("PATCH", "instaslices", Unreachable("no answer"))
     with desk.server.silent():
         with pytest.raises(Unreachable):
@@ -184,7 +184,7 @@ async def test_of_an_unanswered_write_and_another_hands_the_other_is_found(desk)
 
 
 async def test_a_refusal_that_is_about_something_else_is_told_and_tried_again(desk):
-    desk.promise("p")
+    desk.reservation("p")
     desk.server.refuse("PATCH", "instaslices", 422)
     with pytest.raises(Invalid):
         await desk.specs.write("a")
@@ -195,7 +195,7 @@ async def test_a_refusal_that_is_about_something_else_is_told_and_tried_again(de
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_an_object_that_is_gone_is_not_written(desk, told):
-    desk.promise("p")
+    desk.reservation("p")
     if told:
         desk.server.drop(INSTASLICES, desk.there)
         assert await desk.specs.write("a") is None
@@ -209,7 +209,7 @@ async def test_an_object_that_is_gone_is_not_written(desk, told):
 
 
 async def test_an_unanswered_write_to_an_object_that_is_gone_is_given_up(desk):
-    desk.promise("p")
+    desk.reservation("p")
     desk.server.refuse("PATCH", "instaslices", Unreachable("no answer"))
     with desk.server.silent():
         with pytest.raises(Unreachable):
@@ -220,7 +220,7 @@ async def test_an_unanswered_write_to_an_object_that_is_gone_is_given_up(desk):
 
 
 async def test_an_object_that_was_made_anew_is_another_and_has_what_is_promised_written(desk):
-    desk.promise("p")
+    desk.reservation("p")
     await desk.write()
     desk.another_makes_it_anew()
     assert desk.written == []
@@ -229,9 +229,9 @@ async def test_an_object_that_was_made_anew_is_another_and_has_what_is_promised_
 
 
 async def test_an_object_that_was_made_anew_and_that_we_were_not_told_of_is_left_alone(desk):
-    desk.promise("p")
+    desk.reservation("p")
     await desk.write()
-    desk.promise("q")
+    desk.reservation("q")
     with desk.server.silent():
         desk.another_makes_it_anew()
         for _ in range(2):
@@ -271,11 +271,11 @@ def test_after_it_was_gone_any_generation_is_new(desk):
 
 
 async def test_states_that_only_people_read_are_written_too(desk):
-    desk.promise("p")
+    desk.reservation("p")
     await desk.write()
-    (promised,) = desk.ledger.books["a"].spec().allocations
+    (promised,) = desk.ledger.nodes["a"].spec().allocations
     made = PreparedSlice(promised.id, "GPU-0", "1g.5gb", promised.start, 1, SliceState.CREATED, mig_uuid="MIG-1")
-    desk.ledger.report(msgspec.structs.replace(desk.there, status=InstasliceStatus(1, **reported(desk, made))), 1.0)
+    desk.ledger.update(msgspec.structs.replace(desk.there, status=InstasliceStatus(1, **reported(desk, made))), 1.0)
     await desk.write()
     (there,) = desk.server.all(INSTASLICES)
     assert [each.state for each in there.spec.allocations] == [AllocationState.CREATED]

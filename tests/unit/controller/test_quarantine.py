@@ -11,12 +11,12 @@ from world import World, why
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.controller.agenda import Agenda
 from instaslice.controller.controller import Controller, Settings
+from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.quarantine import Kind, Quarantine
+from instaslice.controller.quarantine import ObjectKind, Quarantine
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import NODES, PODS, Condition, Namespace, Node, NodeStatus, Pod, PodSpec
@@ -47,7 +47,7 @@ def fails_for(monkeypatch, owner, method, uid):
     monkeypatch.setattr(owner, method, defective)
 
 
-@pytest.mark.parametrize("method", ["_place", "_do", "_queue", "_reconcile_pod"])
+@pytest.mark.parametrize("method", ["_place", "_reconcile", "_queue", "_handle_pod"])
 def test_a_pod_costs_only_itself(world, monkeypatch, method):
     number = len(world.pods)
     fails_for(monkeypatch, Dispatcher, method, f"uid-{1 + number}")
@@ -55,8 +55,8 @@ def test_a_pod_costs_only_itself(world, monkeypatch, method):
     others = [world.add_pod("1g.5gb") for _ in range(3)]
     world.settle()
     assert world.running() == others
-    assert bad not in world.dispatcher.line
-    assert why(world, bad).kind == "SetAside"
+    assert bad not in world.dispatcher.queue
+    assert why(world, bad).reason == "SetAside"
     assert "RuntimeError: a defect" in why(world, bad).message
     assert bad in world.told
     assert world.dispatcher.quarantine.failures >= 1
@@ -73,7 +73,7 @@ def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatc
     bad = world.add_pod("7g.40gb")
     fails_for(monkeypatch, Dispatcher, "_keep", bad)
     world.wait(301)
-    assert why(world, bad).kind == "SetAside"
+    assert why(world, bad).reason == "SetAside"
     world.end_pod(small)
     other = world.add_pod("7g.40gb")
     world.settle()
@@ -83,7 +83,7 @@ def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatc
 def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
     uid = world.add_pod("7g.40gb")
     world.settle()
-    fails_for(monkeypatch, Dispatcher, "_do", uid)
+    fails_for(monkeypatch, Dispatcher, "_reconcile", uid)
     world.end_pod(uid)
     other = world.add_pod("7g.40gb")
     world.settle()
@@ -99,15 +99,15 @@ def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
 def test_a_pod_that_is_gone_is_not_remembered_though_its_end_could_not_be_handled(world, monkeypatch):
     uid = world.add_pod("1g.5gb")
     world.settle()
-    fails_for(monkeypatch, Dispatcher, "_do", uid)
+    fails_for(monkeypatch, Dispatcher, "_reconcile", uid)
     world.delete_pod(uid)
-    assert not world.dispatcher.quarantine.why(Kind.POD, uid)
+    assert not world.dispatcher.quarantine.why(ObjectKind.POD, uid)
 
 
 def test_an_instaslice_that_cannot_be_handled_loses_nothing_and_gets_nothing(world, monkeypatch):
     running = world.add_pod("1g.5gb")
     world.settle()
-    monkeypatch.setattr(Ledger, "_slices", _defect)
+    monkeypatch.setattr(Ledger, "_update_slices", _defect)
     world.report("a", observed_generation=2)
     world.add_pod("1g.5gb")
     world.settle()
@@ -124,7 +124,7 @@ def test_of_an_instaslice_that_cannot_be_read_nothing_is_given_away(world):
     """As the watch tells it: the object itself stays as it was."""
     running = world.add_pod("1g.5gb")
     world.settle()
-    world.dispatcher.set_aside(Kind.INSTASLICE, "a", Unreadable("Instaslice a cannot be read"))
+    world.dispatcher.quarantine_object(ObjectKind.INSTASLICE, "a", Unreadable("Instaslice a cannot be read"))
     waiting = world.add_pod("1g.5gb")
     world.settle()
     assert world.running() == [running]
@@ -175,12 +175,12 @@ def test_a_pod_that_counts_oddly_and_runs_somewhere_harms_nobody(world):
     world.settle()
     assert world.running() == [uid]
     world.dispatcher.pod_changed(Pod(metadata=meta), None)
-    assert not world.dispatcher.quarantine.why(Kind.POD, "odd")
+    assert not world.dispatcher.quarantine.why(ObjectKind.POD, "odd")
 
 
 def test_a_deadline_that_fails_keeps_no_other_from_being_met():
     met, failed = [], []
-    agenda = Agenda(failed.append)
+    agenda = Deadlines(failed.append)
     agenda.at(1.0, lambda _: 1 / 0)
     agenda.at(1.0, met.append)
     agenda.run(2.0)
@@ -191,7 +191,7 @@ def test_a_deadline_that_fails_keeps_no_other_from_being_met():
 def test_what_is_not_about_one_object_ends_the_process(error):
     quarantine = Quarantine()
     with pytest.raises(type(error)):
-        quarantine.add(Kind.POD, "uid", error)
+        quarantine.add(ObjectKind.POD, "uid", error)
     assert not len(quarantine)
 
 
@@ -208,14 +208,14 @@ async def _raises(error, _):
 
 
 async def test_a_turn_that_fails_costs_the_object_that_it_was_about(controller):
-    assert await controller._apart(Kind.POD, lambda key: _raises(RuntimeError("a defect"), key), "uid") is None
-    assert controller.dispatcher.quarantine.why(Kind.POD, "uid") == "RuntimeError: a defect"
+    assert await controller._apart(ObjectKind.POD, lambda key: _raises(RuntimeError("a defect"), key), "uid") is None
+    assert controller.dispatcher.quarantine.why(ObjectKind.POD, "uid") == "RuntimeError: a defect"
 
 
 @pytest.mark.parametrize("error", [Unreachable("away"), Deposed("another wrote"), asyncio.CancelledError()])
 async def test_what_is_tried_again_and_what_ends_the_process_passes(controller, error):
     with pytest.raises(type(error)):
-        await controller._apart(Kind.POD, lambda key: _raises(error, key), "uid")
+        await controller._apart(ObjectKind.POD, lambda key: _raises(error, key), "uid")
     assert not controller.dispatcher.quarantine.failures
 
 
@@ -232,14 +232,14 @@ async def test_of_a_node_that_is_set_aside_no_shape_is_learnt(controller):
     controller.nodes.on_change(controller.dispatcher.node_changed)
     controller.nodes.on_change(controller._node_shape)
     controller.nodes.upsert(bad)
-    assert controller.dispatcher.quarantine.why(Kind.NODE, "a")
+    assert controller.dispatcher.quarantine.why(ObjectKind.NODE, "a")
 
 
 async def test_words_that_fail_are_not_told_for_ever(controller, monkeypatch):
-    monkeypatch.setattr("instaslice.controller.teller.words", _defect)
-    await controller._teller._tell(0.0, "uid")
+    monkeypatch.setattr("instaslice.controller.condition_writer.condition_of", _defect)
+    await controller._conditions._tell(0.0, "uid")
     assert controller.dispatcher.quarantine.failures == 1
-    assert not len(controller._teller._why)
+    assert not len(controller._conditions._why)
 
 
 def _defect(*_, **__):
@@ -268,9 +268,9 @@ class Streams:
 @pytest.mark.parametrize(
     "resource, cache, kind, key",
     [
-        pytest.param(PODS, "pods", Kind.POD, "uid-x", id="a pod"),
-        pytest.param(NODES, "nodes", Kind.NODE, "x", id="a node"),
-        pytest.param(INSTASLICES, "instaslices", Kind.INSTASLICE, "x", id="an Instaslice"),
+        pytest.param(PODS, "pods", ObjectKind.POD, "uid-x", id="a pod"),
+        pytest.param(NODES, "nodes", ObjectKind.NODE, "x", id="a node"),
+        pytest.param(INSTASLICES, "instaslices", ObjectKind.INSTASLICE, "x", id="an Instaslice"),
     ],
 )
 async def test_what_the_watch_cannot_read_is_set_aside(resource, cache, kind, key):
@@ -308,10 +308,10 @@ def test_a_pod_whose_slices_may_stand_in_an_object_that_cannot_be_read_does_not_
     failed = []
     monkeypatch.setattr(world.controller, "fail", lambda uid, _: failed.append(uid))
     dispatcher.pods["sent"] = Pod(metadata=meta)
-    dispatcher.set_aside(Kind.INSTASLICE, "b", Unreadable("Instaslice b cannot be read"))
-    dispatcher._homeless.add("sent")
-    dispatcher._homeless_overdue("sent", 300.0)
+    dispatcher.quarantine_object(ObjectKind.INSTASLICE, "b", Unreadable("Instaslice b cannot be read"))
+    dispatcher._lost_reservations.add("sent")
+    dispatcher._lost_overdue("sent", 300.0)
     assert not failed
-    dispatcher.quarantine.release(Kind.INSTASLICE, "b")
-    dispatcher._homeless_overdue("sent", 600.0)
+    dispatcher.quarantine.release(ObjectKind.INSTASLICE, "b")
+    dispatcher._lost_overdue("sent", 600.0)
     assert failed == ["sent"]

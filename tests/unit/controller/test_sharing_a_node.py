@@ -1,4 +1,4 @@
-"""What other pods take from a node, and promises that an earlier controller made there."""
+"""What other pods take from a node, and reservations that an earlier controller made there."""
 
 import pytest
 from fitting import container, pod
@@ -64,7 +64,7 @@ def test_a_pod_that_is_bound_counts_once(small):
         small.add_pod("1g.5gb", cpu="500m")
         small.settle()
     assert len(small.running()) == 2
-    assert small.dispatcher.rooms.free("a")["cpu"] == 0
+    assert small.dispatcher.capacities.free("a")["cpu"] == 0
 
 
 def test_a_node_that_grows_takes_who_waits(small):
@@ -112,4 +112,4 @@ def test_what_an_earlier_controller_promised_counts_before_its_pod_is_bound(let_
     world.add_pod("1g.5gb", cpu="800m")
     world.settle()
     world.begin()
-    assert world.dispatcher.rooms.free("a")["cpu"] == 200
+    assert world.dispatcher.capacities.free("a")["cpu"] == 200

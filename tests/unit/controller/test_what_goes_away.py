@@ -205,7 +205,7 @@ def test_a_pod_that_is_pinned_to_a_node_that_is_gone_fails(world):
 
 
 def test_a_pod_of_a_deleted_object_that_comes_back_empty_waits_again(world):
-    """Gated, it is placed anew; nothing of its first promise counts."""
+    """Gated, it is placed anew; nothing of its first reservation counts."""
     world.mute = {"a"}
     uid = world.add_pod("1g.5gb")
     world.settle()
@@ -213,7 +213,7 @@ def test_a_pod_of_a_deleted_object_that_comes_back_empty_waits_again(world):
     world.remove_instaslice("a")
     world.settle()
     assert world.on(uid) is None
-    assert uid in world.dispatcher.line
+    assert uid in world.dispatcher.queue
     assert world.dispatcher.arrivals == before, "it arrived once"
 
 
@@ -247,7 +247,7 @@ def test_a_running_pod_whose_gpu_is_gone_is_told_so_and_others_are_not(world):
     assert first in world.told
     assert second not in world.told
     assert world.on(first) is None
-    assert why(world, first).kind == "SliceLost"
+    assert why(world, first).reason == "SliceLost"
     assert world.on(second)
     assert second in {a.pod.uid for thing in world.instaslices.values() for a in thing.spec.allocations}
 
@@ -286,7 +286,7 @@ def test_a_gpu_that_is_closed_for_two_reasons_is_offered_when_both_are_gone(worl
     world.report("a", conditions=(unready("no kubelet listens"),))
     uid = world.add_pod("1g.5gb")
     world.settle()
-    assert set(world.dispatcher.ledger.books["a"].closed["a/0"].values()) == {"Xid 79", "no kubelet listens"}
+    assert set(world.dispatcher.ledger.nodes["a"].closed["a/0"].values()) == {"Xid 79", "no kubelet listens"}
 
     def mend(what):
         if what == "health":
@@ -341,7 +341,7 @@ def test_pods_of_a_sick_gpu_are_told_when_it_falls_sick_and_when_its_words_are_t
     world.told.clear()
     health(world, "a/0", Health.UNHEALTHY, "Xid 79")
     assert world.told == {uid}
-    assert (why(world, uid).kind, why(world, uid).message) == ("GpuUnhealthy", "Xid 79")
+    assert (why(world, uid).reason, why(world, uid).message) == ("GpuUnhealthy", "Xid 79")
 
 
 def test_a_slice_that_is_lost_under_a_running_pod_is_told_and_kept(world):
@@ -352,7 +352,7 @@ def test_a_slice_that_is_lost_under_a_running_pod_is_told_and_kept(world):
     world.settle()
     assert world.told == {uid}
     said = why(world, uid)
-    assert (said.kind, said.message, said.warning, said.ready) == ("SliceLost", "the slice is gone", True, False)
+    assert (said.reason, said.message, said.warning, said.ready) == ("SliceLost", "the slice is gone", True, False)
     assert world.on(uid) == "a"
 
 
@@ -362,7 +362,7 @@ def test_a_slice_that_is_lost_under_a_gated_pod_is_made_elsewhere(world):
     world.told.clear()
     lost(world, uid, "somebody destroyed it")
     assert world.told == {uid}
-    assert uid in world.dispatcher.line
+    assert uid in world.dispatcher.queue
     world.settle()
     assert world.running() == [uid]
     assert world.on(uid) == "a"
@@ -383,9 +383,9 @@ def test_a_place_that_fails_again_and_again_is_tried_ever_later_but_not_later_th
     failing(world)
     waits = []
     while len(waits) < 10:
-        (place,) = world.dispatcher.ledger.books["a"].aside
+        (place,) = world.dispatcher.ledger.nodes["a"].quarantined
         began = world.now
-        while place in world.dispatcher.ledger.books["a"].aside:
+        while place in world.dispatcher.ledger.nodes["a"].quarantined:
             world.clock.advance(1)
             if world.woken:
                 world.do(("decide", ""))
@@ -432,7 +432,7 @@ def test_a_place_that_failed_on_one_gpu_says_nothing_of_another():
     assert len(world.running()) == 1
     gone(world, "a/0")
     world.settle()
-    assert not world.dispatcher.ledger.books["a"].aside
+    assert not world.dispatcher.ledger.nodes["a"].quarantined
     assert {a.gpu for a in world.spec("a").allocations} == {"a/1"}
     assert len(uids) == 2
 
@@ -446,7 +446,7 @@ def test_a_silent_agent_that_speaks_of_anything_is_trusted_again(world):
     world.settle()
     world.wait(121)
     assert world.on(uid) is None
-    assert "has not answered for 121 s" in next(iter(world.dispatcher.ledger.books["a"].closed["a/0"].values()))
+    assert "has not answered for 121 s" in next(iter(world.dispatcher.ledger.nodes["a"].closed["a/0"].values()))
     world.change_instaslice(world.instaslices["a"])
     world.settle()
     assert world.on(uid) is None, "nothing was said"
@@ -461,7 +461,7 @@ def test_a_pod_whose_slices_were_made_in_time_is_not_taken_for_overdue(world):
     world.now += 121
     world.settle(but="ungate")
     assert world.on(uid) == "a"
-    assert not world.dispatcher.ledger.books["a"].closed
+    assert not world.dispatcher.ledger.nodes["a"].closed
 
 
 def test_a_pod_whose_slices_came_within_five_seconds_is_told_nothing_of_them(world):
@@ -501,7 +501,7 @@ def test_a_pod_that_finds_no_room_is_told_so_when_it_came_and_not_at_every_pass(
     uid = world.add_pod("1g.5gb")
     world.settle()
     assert uid in world.told
-    assert (why(world, uid).kind, why(world, uid).ready) == ("Waiting", False)
+    assert (why(world, uid).reason, why(world, uid).ready) == ("Waiting", False)
     world.told.clear()
     world.wait(30)
     world.add_node("b")

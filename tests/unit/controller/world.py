@@ -29,12 +29,12 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.controller import admission, patches
+from instaslice.controller import node_admission, patches
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
+from instaslice.controller.pod_condition import condition_of
 from instaslice.controller.requests import amounts, effective
-from instaslice.controller.words import words
 from instaslice.geometry import States, models
 from instaslice.kube.core import (
     NODES,
@@ -70,8 +70,8 @@ class Stepped(Controller):
             leads=lambda: world.leading,
         )
 
-    def write(self, node, *, soon):
-        super().write(node, soon=soon)
+    def write_spec(self, node, *, soon):
+        super().write_spec(node, soon=soon)
         self._world.unwritten.add(node)
 
     def ungate(self, uid):
@@ -82,8 +82,8 @@ class Stepped(Controller):
         super().fail(uid, reason)
         self._world.failing.add(uid)
 
-    def tell(self, uid):
-        super().tell(uid)
+    def update_condition(self, uid):
+        super().update_condition(uid)
         self._world.told.add(uid)
 
     def wake(self):
@@ -342,8 +342,8 @@ class World:
     def _nobody_is_overlooked(self):
         """At rest nobody waits for room that is there: what made it has woken the dispatcher."""
         found = self.controller and self.dispatcher
-        if found and not self.woken and not self.lagging and found.patience.kept is None:
-            waiting = [uid for uid in found.line if found._plan(found.pods[uid], found._asks[uid]) is not None]
+        if found and not self.woken and not self.lagging and found.longest_waiting.reserved is None:
+            waiting = [uid for uid in found.queue if found._plan(found.pods[uid], found._requests[uid]) is not None]
             assert not waiting, f"{waiting} would fit, and wait"
 
     def wait(self, seconds):
@@ -427,7 +427,7 @@ class World:
             return None
         if pod.spec.node_name or pod.ended or pod.metadata.deletion_timestamp or pod.spec.scheduling_gates:
             return None
-        admitting = [name for name, node in self.nodes.items() if admission.refusal(pod, node) is None]
+        admitting = [name for name, node in self.nodes.items() if node_admission.refusal(pod, node) is None]
         return min(admitting, default=None)
 
     def _set(self, pod):
@@ -468,21 +468,28 @@ class World:
 
     def _recount(self):
         """What the ledger takes for held, and for used of nodes, against a count from the start."""
-        ledger, rooms = self.dispatcher.ledger, self.dispatcher.rooms
-        for book in ledger.books.values():
-            grants = [*(slot.grant for slot in book.slots.values()), *book.strangers.values(), *book.aside]
-            for gpu in book.gpus:
+        ledger, rooms = self.dispatcher.ledger, self.dispatcher.capacities
+        for record in ledger.nodes.values():
+            grants = [
+                *(tracked.grant for tracked in record.allocations.values()),
+                *record.foreign_slices.values(),
+                *record.quarantined,
+            ]
+            for gpu in record.gpus:
                 counted = sorted((each.want, each.start) for each in grants if each.gpu == gpu)
                 assert sorted((p.profile, p.start) for p in ledger.fleet.held(gpu)) == counted, f"held on {gpu}"
         waits_in_vain = [
             uid
             for uid, pod in self.pods.items()
-            if not (pod.spec.scheduling_gates or pod.spec.node_name or pod.ended or uid in ledger.promises)
+            if not (pod.spec.scheduling_gates or pod.spec.node_name or pod.ended or uid in ledger.reservations)
         ]
         if self.objects_went or waits_in_vain:  # what was promised counts until its pod is looked at again, or fails
             return
         where = {uid: pod.spec.node_name for uid, pod in self.pods.items() if not pod.ended and pod.spec.node_name}
-        where = {**{uid: promise.node for uid, promise in ledger.promises.items() if uid in self.pods}, **where}
+        where = {
+            **{uid: reservation.node for uid, reservation in ledger.reservations.items() if uid in self.pods},
+            **where,
+        }
         for name, node in self.nodes.items():
             left = amounts(node.status.allocatable)
             for uid in [uid for uid, there in where.items() if there == name]:
@@ -493,8 +500,8 @@ class World:
 
     def on(self, uid):
         """Where a pod runs or is to run, as the ledger has it."""
-        promise = self.dispatcher.ledger.promises.get(uid)
-        return promise and promise.node
+        reservation = self.dispatcher.ledger.reservations.get(uid)
+        return reservation and reservation.node
 
     def running(self):
         return [uid for uid, pod in self.pods.items() if pod.status.phase == "Running"]
@@ -535,4 +542,4 @@ def owned_by(owner):
 
 def why(world, uid):
     """What a pod is told."""
-    return words(world.dispatcher, uid)
+    return condition_of(world.dispatcher, uid)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from math import log
 from typing import Final
 
-from instaslice.controller import admission
+from instaslice.controller import node_admission
 from instaslice.controller.scheduling import pod_affinity
 from instaslice.controller.scheduling.assigned_pods import AssignedPods
 from instaslice.controller.scheduling.topology_spread import SCHEDULE_ANYWAY, constraints
@@ -59,7 +59,7 @@ def _taints(pod: Pod, nodes: Mapping[NodeName, Node]) -> Scores:
     tolerations = [each for each in pod.spec.tolerations or () if each.effect in ("", SOFT)]
     return {
         name: sum(
-            taint.effect == SOFT and not any(admission.tolerates(each, taint) for each in tolerations)
+            taint.effect == SOFT and not any(node_admission.tolerates(each, taint) for each in tolerations)
             for taint in node.spec.taints or ()
         )
         for name, node in nodes.items()
@@ -70,7 +70,7 @@ def _node_affinity(pod: Pod, nodes: Mapping[NodeName, Node]) -> Scores:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     terms = (affinity and affinity.preferred) or ()
     return {
-        name: sum(each.weight for each in terms if admission.matches(each.preference, node))
+        name: sum(each.weight for each in terms if node_admission.matches(each.preference, node))
         for name, node in (nodes.items() if terms else ())
     }
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from instaslice.controller import admission
+from instaslice.controller import node_admission
 from instaslice.controller.scheduling.assigned_pods import AssignedPods
 from instaslice.controller.scheduling.label_selector import Selector, selector
 from instaslice.kube.core import Node, Pod
@@ -111,8 +111,8 @@ class Domains:
                 node: each.metadata.labels[constraint.key]
                 for node, each in self._nodes.items()
                 if all(key in each.metadata.labels for key in keys)
-                and not (constraint.honors_affinity and admission.unselected(pod, each))
-                and not (constraint.honors_taints and admission.untolerated(pod, each))
+                and not (constraint.honors_affinity and node_admission.unselected(pod, each))
+                and not (constraint.honors_taints and node_admission.untolerated(pod, each))
             }
             if len(self._kept) >= MOST_KEPT:
                 del self._kept[next(iter(self._kept))]

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMappin
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeVar
 
-from instaslice.controller.admission import matches_labels
+from instaslice.controller.node_admission import matches_labels
 from instaslice.controller.scheduling.label_selector import EVERYTHING, selector
 from instaslice.controller.scheduling.storage import Storage
 from instaslice.kube.core import Node, Pod

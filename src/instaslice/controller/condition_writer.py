@@ -12,7 +12,7 @@ from functools import partial
 
 from instaslice.api import names
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.words import Words, words
+from instaslice.controller.pod_condition import PodCondition, condition_of
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
@@ -32,7 +32,7 @@ WELL_SECONDS = 0.5
 second of each, as a lasting load must not silence us."""
 
 
-class Teller:
+class ConditionWriter:
     def __init__(
         self, client: Client, dispatcher: Dispatcher, busy: Callable[[], bool], *, clock: Clock, instance: str
     ) -> None:
@@ -44,14 +44,14 @@ class Teller:
         self._well: Queue[str] = Queue(clock=clock)
         self._recorder = Recorder(client, controller=CONTROLLER, instance=instance, clock=clock)
 
-    def tell(self, uid: str) -> None:
+    def update(self, uid: str) -> None:
         """Have it said soon."""
-        promise = self._dispatcher.ledger.promises.get(uid)
-        well = promise is not None and promise.created and not promise.ungate_refused
+        reservation = self._dispatcher.ledger.reservations.get(uid)
+        well = reservation is not None and reservation.created and not reservation.ungate_refused
         (self._well if well else self._why).add(uid)
 
-    def event(self, pod: Pod, said: Words) -> None:
-        self._recorder.record(Said(reference(PODS, pod), said.warning, said.kind, "Slice", said.message))
+    def event(self, pod: Pod, said: PodCondition) -> None:
+        self._recorder.record(Said(reference(PODS, pod), said.warning, said.reason, "Slice", said.message))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -71,17 +71,21 @@ class Teller:
             self._dispatcher.quarantine.failed(f"telling pod {uid} of its state", error)
 
     async def _say(self, uid: str) -> None:
-        said, pod = words(self._dispatcher, uid), self._dispatcher.pods.get(uid)
+        said, pod = condition_of(self._dispatcher, uid), self._dispatcher.pods.get(uid)
         if said is None or pod is None:
             return
         before = pod.condition(names.SLICE_READY)
-        if before is not None and before.reason == said.kind and (before.message == said.message or not said.follows):
+        if (
+            before is not None
+            and before.reason == said.reason
+            and (before.message == said.message or not said.message_matters)
+        ):
             return
         self.event(pod, said)
         condition = {
             "type": names.SLICE_READY,
             "status": "True" if said.ready else "False",
-            "reason": said.kind,
+            "reason": said.reason,
             "message": said.message,
             "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
         }

@@ -84,7 +84,7 @@ def test_an_ungated_pod_fails_whose_node_went_away_meanwhile(world, unbound):
 
 @pytest.mark.parametrize("elsewhere", [pytest.param(True, id="on another node"), pytest.param(False, id="on the same")])
 def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(elsewhere):
-    """The one before was stopped just before it wrote its promise, and wrote it when another had served the pod."""
+    """The one before was stopped just before it wrote its reservation, and wrote it when another had served the pod."""
     world = World()
     world.add_node("b")
     uid = world.add_pod("1g.5gb")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from instaslice.controller.agenda import Agenda
+from instaslice.controller.deadlines import Deadlines
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def failed():
 
 @pytest.fixture
 def agenda(failed):
-    return Agenda(failed.append)
+    return Deadlines(failed.append)
 
 
 def test_what_is_due_is_called_in_order_and_the_rest_waits(agenda):

@@ -10,13 +10,13 @@ from instaslice.placement import GpuId, Grant, NodeName
 
 
 @dataclass(slots=True, eq=False)
-class Slot:
+class TrackedAllocation:
     """One allocation in the ledger: what stands in the spec, and what the agent has made of it."""
 
     node: NodeName
     allocation: Allocation
-    made: PreparedSlice | None = None
-    refused: str = ""
+    prepared: PreparedSlice | None = None
+    create_error: str = ""
     """Why the hardware did not make it, where it never was."""
 
     @property
@@ -26,28 +26,28 @@ class Slot:
 
     @property
     def created(self) -> bool:
-        return self.made is not None and self.made.state is SliceState.CREATED
+        return self.prepared is not None and self.prepared.state is SliceState.CREATED
 
     @property
     def failed(self) -> str | None:
         """Why the agent could not make it, or lost it; None while all is well."""
-        if self.made is None or self.made.state is not SliceState.FAILED:
+        if self.prepared is None or self.prepared.state is not SliceState.FAILED:
             return None
-        return self.made.reason or "the agent gave no reason"
+        return self.prepared.reason or "the agent gave no reason"
 
-    def become(self, state: AllocationState, reason: str = "") -> None:
+    def set_state(self, state: AllocationState, reason: str = "") -> None:
         self.allocation = msgspec.structs.replace(self.allocation, state=state, reason=words(reason))
 
 
 @dataclass(slots=True, eq=False)
-class Promise:
+class Reservation:
     """All slices of one pod, on one node, in the order in which the pod wants them."""
 
     uid: str
     node: NodeName
     since: float
-    slots: list[Slot] = field(default_factory=list)
-    minded: bool = False
+    allocations: list[TrackedAllocation] = field(default_factory=list)
+    charged: bool = False
     """Whether its CPU is counted and its deadlines are kept: not yet for one that an earlier process made."""
     overdue: bool = False
     """Nobody bound the pod in time. It keeps its slices until another pod needs them."""
@@ -57,19 +57,23 @@ class Promise:
 
     @property
     def created(self) -> bool:
-        return all(slot.created for slot in self.slots)
+        return all(tracked.created for tracked in self.allocations)
 
     @property
     def failed(self) -> str | None:
-        return next((slot.failed for slot in self.slots if slot.failed), None)
+        return next((tracked.failed for tracked in self.allocations if tracked.failed), None)
 
     @property
     def uuids(self) -> list[str]:
-        return [slot.made.mig_uuid for slot in self.slots if slot.made is not None and slot.made.mig_uuid]
+        return [
+            tracked.prepared.mig_uuid
+            for tracked in self.allocations
+            if tracked.prepared is not None and tracked.prepared.mig_uuid
+        ]
 
-    def become(self, state: AllocationState, reason: str = "") -> None:
-        for slot in self.slots:
-            slot.become(state, reason)
+    def set_state(self, state: AllocationState, reason: str = "") -> None:
+        for tracked in self.allocations:
+            tracked.set_state(state, reason)
 
 
 def attempt(allocation: Allocation) -> str:

@@ -5,7 +5,7 @@ from fitting import node
 from hypothesis import given
 from hypothesis import strategies as st
 
-from instaslice.controller.rooms import Rooms
+from instaslice.controller.node_capacity import NodeCapacities
 
 HAS = {"cpu": "2", "memory": "4Gi", "ephemeral-storage": "10Gi", "pods": "3", "example.com/fpga": "1"}
 GI = 2**30
@@ -13,7 +13,7 @@ GI = 2**30
 
 def rooms(**charges):
     """One node that has HAS, charged as said."""
-    made = Rooms()
+    made = NodeCapacities()
     made.set_node(node("gpu-0", allocatable=HAS))
     for uid, amounts in charges.items():
         made.charge(uid, "gpu-0", amounts)
@@ -43,13 +43,13 @@ def test_what_fits(charged, wanted, words):
 
 
 def test_an_unknown_node_holds_nothing():
-    assert not Rooms().fits("gpu-0", {})
-    assert Rooms().short("gpu-0", {}) == "node is not there"
-    assert Rooms().free("gpu-0") == {}
+    assert not NodeCapacities().fits("gpu-0", {})
+    assert NodeCapacities().short("gpu-0", {}) == "node is not there"
+    assert NodeCapacities().free("gpu-0") == {}
 
 
 def test_a_charge_that_came_before_its_node_counts():
-    made = Rooms()
+    made = NodeCapacities()
     made.charge("a", "gpu-0", {"cpu": 1500})
     made.set_node(node("gpu-0", allocatable=HAS))
     assert made.free("gpu-0")["cpu"] == 500
@@ -113,7 +113,7 @@ STEPS = st.lists(
 
 @given(STEPS)
 def test_any_order_equals_a_recount(steps):
-    made, charges, present = Rooms(), {}, {}
+    made, charges, present = NodeCapacities(), {}, {}
     for step in steps:
         match step:
             case "charge", uid, name, amounts:

@@ -5,7 +5,7 @@ from small_worlds import SIZES, instaslice
 from world import World
 
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.patience import Patience
+from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.placement import Demand, Grant, Plan, policies
 
 
@@ -13,10 +13,10 @@ def patience(nodes, held=(), seconds=300.0):
     """`nodes` are names with numbers of GPUs, `a/0` is the first of node a; `held` lists (gpu, profile, start)."""
     ledger = Ledger(policies.named("adaptive"))
     for name, count in nodes.items():
-        ledger.report(instaslice(name=name, gpus=[f"{name}/{i}" for i in range(count)]), 0.0)
+        ledger.update(instaslice(name=name, gpus=[f"{name}/{i}" for i in range(count)]), 0.0)
     for gpu, profile, start in held:
         ledger.fleet.take(Grant(gpu[0], gpu, profile, start, SIZES[profile]))
-    return Patience(ledger, seconds), ledger
+    return LongestWaiting(ledger, seconds), ledger
 
 
 def anywhere(_):
@@ -50,46 +50,46 @@ ONES = [("1g.5gb", start) for start in range(7)]
 )
 def test_the_gpu_where_least_has_to_end_is_kept(held, want, gpu):
     made, _ = patience({"a": 2}, held)
-    assert made.keep("large", [want], anywhere, False, 0.0)
-    assert made.kept.gpus == (gpu,)
+    assert made.reserve("large", [want], anywhere, False, 0.0)
+    assert made.reserved.gpus == (gpu,)
 
 
 def test_a_sick_gpu_is_not_kept():
     made, ledger = patience({"a": 2}, [("a/1", "7g.40gb", 0)])
     ledger.close("a/0", "a", "health", "Xid 79")
-    assert made.keep("large", ["7g.40gb"], anywhere, False, 0.0)
-    assert made.kept.gpus == ("a/1",)
+    assert made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
+    assert made.reserved.gpus == ("a/1",)
     ledger.close("a/1", "a", "health", "Xid 79")
-    made.drop()
-    assert not made.keep("large", ["7g.40gb"], anywhere, False, 0.0)
-    assert made.kept is None
+    made.release()
+    assert not made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
+    assert made.reserved is None
 
 
 def test_only_where_the_pod_could_go():
     made, _ = patience({"a": 1, "b": 1}, [("b/0", "7g.40gb", 0)])
-    assert made.keep("large", ["7g.40gb"], lambda node: node == "b", False, 0.0)
-    assert (made.kept.node, made.kept.gpus) == ("b", ("b/0",))
-    assert not made.keep("large", ["7g.40gb"], lambda node: False, False, 0.0)
-    assert not made.keep("large", ["7g.80gb"], anywhere, False, 0.0), "no GPU has such a profile"
+    assert made.reserve("large", ["7g.40gb"], lambda node: node == "b", False, 0.0)
+    assert (made.reserved.node, made.reserved.gpus) == ("b", ("b/0",))
+    assert not made.reserve("large", ["7g.40gb"], lambda node: False, False, 0.0)
+    assert not made.reserve("large", ["7g.80gb"], anywhere, False, 0.0), "no GPU has such a profile"
 
 
 def test_what_is_kept_is_closed_to_all_others_with_the_reason_until_it_is_dropped():
     made, ledger = patience({"a": 1})
-    made.keep("large", ["7g.40gb"], anywhere, False, 100.0)
-    assert made.kept.until == 400.0
+    made.reserve("large", ["7g.40gb"], anywhere, False, 100.0)
+    assert made.reserved.until == 400.0
     assert not fits(ledger, "1g.5gb")
-    assert ledger.books["a"].closed == {"a/0": {"kept": "kept for a pod that has waited longer than 300 s"}}
+    assert ledger.nodes["a"].closed == {"a/0": {"reserved": "reserved for a pod that has waited longer than 300 s"}}
     for _ in range(2):
-        made.drop()
-        assert made.kept is None
+        made.release()
+        assert made.reserved is None
         assert fits(ledger, "1g.5gb")
-        assert not ledger.books["a"].closed
+        assert not ledger.nodes["a"].closed
 
 
 def test_another_choice_gives_up_the_one_before():
     made, ledger = patience({"a": 1, "b": 1})
-    made.keep("large", ["7g.40gb"], anywhere, False, 0.0)
-    made.keep("large", ["7g.40gb"], lambda node: node == "b", False, 0.0)
+    made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
+    made.reserve("large", ["7g.40gb"], lambda node: node == "b", False, 0.0)
     assert fits(ledger, "1g.5gb", only="a")
     assert not fits(ledger, "1g.5gb", only="b")
 
@@ -101,65 +101,65 @@ def test_another_choice_gives_up_the_one_before():
 def test_a_whole_node_is_kept_where_fewest_slices_are_held(wants, whole):
     held = [("a/0", "1g.5gb", 0), ("a/1", "1g.5gb", 0), ("b/0", "7g.40gb", 0)]
     made, ledger = patience({"a": 2, "b": 2}, held)
-    assert made.keep("large", wants, anywhere, whole, 0.0)
-    assert (made.kept.node, made.kept.gpus) == ("b", ("b/0", "b/1"))
+    assert made.reserve("large", wants, anywhere, whole, 0.0)
+    assert (made.reserved.node, made.reserved.gpus) == ("b", ("b/0", "b/1"))
     assert not fits(ledger, "1g.5gb", only="b")
     assert fits(ledger, "1g.5gb", only="a")
 
 
 def test_of_nodes_that_hold_as_many_the_first_is_kept():
     made, _ = patience({"a": 1, "b": 1})
-    assert made.keep("large", ["1g.5gb"], anywhere, True, 0.0)
-    assert made.kept.node == "a"
+    assert made.reserve("large", ["1g.5gb"], anywhere, True, 0.0)
+    assert made.reserved.node == "a"
 
 
 def test_a_node_that_could_not_hold_all_slices_is_not_kept():
     made, ledger = patience({"a": 1, "b": 2}, [("b/0", "7g.40gb", 0), ("b/1", "7g.40gb", 0)])
     wants = ["7g.40gb", "7g.40gb"]
-    assert made.keep("large", wants, anywhere, False, 0.0)
-    assert made.kept.node == "b"
-    made.drop()
-    assert not made.keep("large", wants, lambda node: node == "a", False, 0.0)
+    assert made.reserve("large", wants, anywhere, False, 0.0)
+    assert made.reserved.node == "b"
+    made.release()
+    assert not made.reserve("large", wants, lambda node: node == "a", False, 0.0)
     ledger.close("b/0", "b", "health", "Xid 79")
-    assert not made.keep("large", wants, anywhere, False, 0.0), "a sick GPU holds nothing"
+    assert not made.reserve("large", wants, anywhere, False, 0.0), "a sick GPU holds nothing"
 
 
 def test_the_pod_itself_may_use_what_is_kept_for_it():
     made, ledger = patience({"a": 1})
-    made.keep("large", ["7g.40gb"], anywhere, False, 0.0)
+    made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
     with made.lifted_for("another"):
         assert not fits(ledger, "7g.40gb")
     with made.lifted_for("large"):
         assert fits(ledger, "7g.40gb")
     assert not fits(ledger, "7g.40gb"), "it did not use it yet"
     with made.lifted_for("large"):
-        ledger.promises["large"] = object()
-    assert made.kept is None
+        ledger.reservations["large"] = object()
+    assert made.reserved is None
     assert fits(ledger, "7g.40gb"), "what it holds is its own; more is not kept"
 
 
 def test_a_node_that_goes_away_is_kept_no_longer():
     made, ledger = patience({"a": 1})
-    made.keep("large", ["7g.40gb"], anywhere, False, 0.0)
+    made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
     with made.lifted_for("large"):
-        ledger.forget("a")
-    assert made.kept is None
+        ledger.remove("a")
+    assert made.reserved is None
     made, ledger = patience({"a": 1})
-    made.keep("large", ["7g.40gb"], anywhere, False, 0.0)
-    ledger.forget("a")
-    made.drop()
-    assert made.kept is None
+    made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
+    ledger.remove("a")
+    made.release()
+    assert made.reserved is None
 
 
 def test_a_gpu_that_goes_away_is_kept_no_longer():
     made, ledger = patience({"a": 2})
-    made.keep("large", ["1g.5gb"], anywhere, True, 0.0)
+    made.reserve("large", ["1g.5gb"], anywhere, True, 0.0)
     with made.lifted_for("large"):
-        ledger.report(instaslice(name="a", gpus=["a/0"]), 1.0)
-    assert made.kept.gpus == ("a/0", "a/1")
-    assert list(ledger.books["a"].closed) == ["a/0"]
-    made.drop()
-    assert not ledger.books["a"].closed
+        ledger.update(instaslice(name="a", gpus=["a/0"]), 1.0)
+    assert made.reserved.gpus == ("a/0", "a/1")
+    assert list(ledger.nodes["a"].closed) == ["a/0"]
+    made.release()
+    assert not ledger.nodes["a"].closed
 
 
 def full(gpus=1, **limits):
@@ -173,7 +173,7 @@ def full(gpus=1, **limits):
 
 
 def kept(world):
-    found = world.dispatcher.patience.kept
+    found = world.dispatcher.longest_waiting.reserved
     return found and (found.uid, found.gpus)
 
 

@@ -34,7 +34,7 @@ def _specs(world, took):
 
 
 def _changed(world, specs, node="a", profile="1g.5gb"):
-    """A promise there; the seconds after which it may be written."""
+    """A reservation there; the seconds after which it may be written."""
     world.add_pod(profile, node_selector={"kubernetes.io/hostname": node})
     world.dispatcher.decide()
     return specs.changed(node)
@@ -118,8 +118,8 @@ async def test_the_turnover_of_a_full_node_gathers_all_the_same(world):
     specs, server = _specs(world, took=0.2)
     assert _changed(world, specs, profile="7g.40gb") == 0
     assert await specs.write("a") is None
-    uid = next(iter(world.dispatcher.ledger.promises))
-    world.dispatcher.ledger.take_back(uid, "gone")
+    uid = next(iter(world.dispatcher.ledger.reservations))
+    world.dispatcher.ledger.release(uid, "gone")
     assert specs.changed("a") == 0
     assert await specs.write("a") == pytest.approx(QUIET_SECONDS)
     assert server.written == [1]

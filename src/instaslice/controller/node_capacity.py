@@ -11,7 +11,7 @@ from instaslice.kube.quantities import words
 from instaslice.placement import Changes, NodeIndex, NodeName
 
 
-class Rooms:
+class NodeCapacities:
     """Adding and taking back is exact: the order in which nodes and charges come does not matter."""
 
     def __init__(self, changes: Changes | None = None) -> None:

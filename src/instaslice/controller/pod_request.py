@@ -7,26 +7,25 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from instaslice.controller import admission
-from instaslice.controller.line import Shape
+from instaslice.controller import node_admission
+from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import Amounts, effective, split
-from instaslice.controller.rooms import Rooms
 from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
-from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers
+from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers, RequestKey
 
 
 @dataclass(slots=True)
-class Ask:
-    wants: tuple[Wanted, ...]
+class PodRequest:
+    slices: tuple[Wanted, ...]
     pod: str
     """Its name."""
     amounts: Amounts
-    needs: Amounts
+    other_amounts: Amounts
     """Of them, what is not ours."""
-    ours: Amounts
-    shape: Shape
+    our_amounts: Amounts
+    shape: RequestKey
     admitted: NodeSet
     """The nodes whose state, taints and labels let it in."""
     fits_beside: NodeSet
@@ -35,14 +34,14 @@ class Ask:
     """The same, only where the scheduler would bind it too: it counts our resources by pods, we count slots."""
     with_room: NodeSet
     """The nodes whose GPUs have room for its slices."""
-    since: float | None = None
+    queued_at: float | None = None
     """When it first stood in line."""
-    bad: str = ""
+    invalid: str = ""
     """Why nobody can make sense of it; it wants nothing then."""
 
     @property
     def profiles(self) -> tuple[str, ...]:
-        return tuple(want.profile for want in self.wants)
+        return tuple(want.profile for want in self.slices)
 
     @property
     def cpu(self) -> int:
@@ -62,19 +61,21 @@ class Ask:
         return Demand(self.profiles, admits, self.pod, prefers)
 
 
-class Asks:
-    """Makes them. Pods that ask the same of a node share what is known of the nodes."""
+class PodRequests:
+    """Makes them. Pods that request the same of a node share what is known of the nodes."""
 
-    def __init__(self, nodes: Mapping[NodeName, Node], nodes_changed: Changes, rooms: Rooms, placer: Placer) -> None:
+    def __init__(
+        self, nodes: Mapping[NodeName, Node], nodes_changed: Changes, rooms: NodeCapacities, placer: Placer
+    ) -> None:
         """`nodes_changed` tells of every change of what admission looks at."""
         self._nodes = nodes
         self._nodes_changed = nodes_changed
-        self._rooms = rooms
+        self._capacities = rooms
         self._placer = placer
         self._admitted: WeakValueDictionary[bytes, NodeSet] = WeakValueDictionary()
         self._fits: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
 
-    def of(self, pod: Pod, filtered: Hashable = None) -> Ask:
+    def of(self, pod: Pod, filtered: Hashable = None) -> PodRequest:
         """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
         bad = ""
         amounts: Amounts = {}
@@ -85,22 +86,22 @@ class Asks:
             bad = str(error)
         needs, ours = split(amounts)
         profiles = tuple(want.profile for want in wants)
-        # The order in which the containers ask is kept: it says which slice is whose.
+        # The order in which the containers request is kept: it says which slice is whose.
         affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
         near = affinity.required if affinity else None
         where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
-        return Ask(
-            wants=wants,
+        return PodRequest(
+            slices=wants,
             pod=pod.metadata.name,
             amounts=amounts,
-            needs=needs,
-            ours=ours,
+            other_amounts=needs,
+            our_amounts=ours,
             shape=(profiles, tuple(sorted(amounts.items())), where, filtered),
             admitted=self._admitting(where, pod),
             fits_beside=self._fitting(needs),
             fits=self._fitting(amounts),
             with_room=self._placer.with_room(profiles),
-            bad=bad,
+            invalid=bad,
         )
 
     def _admitting(self, where: bytes, pod: Pod) -> NodeSet:
@@ -112,11 +113,11 @@ class Asks:
 
     def _admits(self, pod: Pod, name: NodeName) -> bool:
         node = self._nodes.get(name)
-        return node is not None and admission.refusal(pod, node) is None
+        return node is not None and node_admission.refusal(pod, node) is None
 
     def _fitting(self, amounts: Amounts) -> NodeSet:
         key = tuple(sorted(amounts.items()))
         found = self._fits.get(key)
         if found is None:
-            found = self._fits[key] = NodeSet(self._rooms.changes, partial(self._rooms.fits, amounts=amounts))
+            found = self._fits[key] = NodeSet(self._capacities.changes, partial(self._capacities.fits, amounts=amounts))
         return found

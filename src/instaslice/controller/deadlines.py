@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 Call = Callable[[float], None]
 
 
-class Agenda:
+class Deadlines:
     def __init__(self, failed: Callable[[Exception], object]) -> None:
         """`failed` is told of what a call raises; the others are called all the same."""
         self._failed = failed

@@ -10,28 +10,28 @@ from waiting import passes, settled
 from world import World
 
 from instaslice.api import names
-from instaslice.controller.teller import Teller
-from instaslice.controller.words import Words
+from instaslice.controller.condition_writer import ConditionWriter
+from instaslice.controller.pod_condition import PodCondition
 from instaslice.kube.core import EVENTS, PODS, Condition, Container, Resources
 
 PATCH, EVENT = Call("PATCH", "pods", "status"), Call("POST", "events")
 
 
 class Desk:
-    """A teller beside a dispatcher in a world."""
+    """A writer beside a dispatcher in a world."""
 
     def __init__(self):
         self.world = World()
         self.world.add_node("a")
         self.server, self.clock = self.world.server, self.world.clock
         self.busy = False
-        self.teller = Teller(
+        self.writer = ConditionWriter(
             self.server.client(), self.world.dispatcher, lambda: self.busy, clock=self.clock, instance="controller-0"
         )
 
     @asynccontextmanager
     async def running(self):
-        task = asyncio.create_task(self.teller.run())
+        task = asyncio.create_task(self.writer.run())
         yield self
         assert not task.done(), task
         task.cancel()
@@ -39,7 +39,7 @@ class Desk:
 
     async def told(self, *uids, seconds=0):
         for uid in uids:
-            self.teller.tell(uid)
+            self.writer.update(uid)
         await passes(self.clock, seconds)
 
     def condition(self, uid):
@@ -206,8 +206,13 @@ async def test_what_was_overtaken_is_never_said(desk):
 
 async def test_what_names_an_object_and_a_remedy_follows_it(desk, monkeypatch):
     uid = desk.world.add_pod("1g.5gb")
-    said = iter([Words(False, "WaitingForVolume", text, follows=True) for text in ("no claim", "no claim", "no class")])
-    monkeypatch.setattr("instaslice.controller.teller.words", lambda *_: next(said))
+    said = iter(
+        [
+            PodCondition(False, "WaitingForVolume", text, message_matters=True)
+            for text in ("no claim", "no claim", "no class")
+        ]
+    )
+    monkeypatch.setattr("instaslice.controller.condition_writer.condition_of", lambda *_: next(said))
     for _ in range(3):
         await desk.told(uid)
     assert desk.world.pods[uid].condition(names.SLICE_READY).message == "no class"
