@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
 from instaslice.drivers import GpuUuid, Slice
 from instaslice.geometry import Placement
@@ -184,7 +184,7 @@ def reported(told: Allocation, state: SliceState, held: Slice | None = None, rea
         mig_uuid=None if held is None else held.mig_uuid,
         gi=None if held is None else held.gi,
         ci=None if held is None else held.ci,
-        reason=words(reason),
+        reason=truncated(reason),
     )
 
 
@@ -199,5 +199,5 @@ def _foreign(held: Slice, reason: str) -> PreparedSlice:
         mig_uuid=held.mig_uuid,
         gi=held.gi,
         ci=held.ci,
-        reason=words(reason),
+        reason=truncated(reason),
     )

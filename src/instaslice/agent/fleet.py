@@ -20,8 +20,8 @@ from instaslice.agent.resources import advertised, correction
 from instaslice.agent.seating import NodeGpu, Seating
 from instaslice.agent.usage import in_use
 from instaslice.agent.worker import Habits, Surroundings
-from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, InstasliceStatus, PreparedSlice
-from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, gathering
+from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Instaslice, InstasliceStatus, PreparedSlice
+from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
 from instaslice.drivers.lanes import Lanes
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
@@ -29,7 +29,7 @@ from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NODES, Node, ObjectReference
 from instaslice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from instaslice.kube.events import Recorder, Said
+from instaslice.kube.events import EventKey, Recorder
 from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.watch import Reflector
@@ -90,7 +90,7 @@ class Fleet:
         self._played: dict[str, Played] = {}
         self._queue: Queue[str] = Queue(clock=clock)
         self._tasks: asyncio.TaskGroup | None = None
-        self._writing = asyncio.Semaphore(AT_ONCE)
+        self._writing = asyncio.Semaphore(CONCURRENT_WRITES)
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
         self._objects: Cache[Instaslice] = Cache()
@@ -210,7 +210,7 @@ class Fleet:
             advertised=advertised(agent.models),
             object=thing.metadata.uid,
             regarding=regarding,
-            written=None if thing.status == NOTHING_REPORTED else thing.status,
+            written=None if thing.status == EMPTY_STATUS else thing.status,
             wrote=0.0,
             free_at=0.0,
             glanced=self._clock.monotonic(),
@@ -243,7 +243,7 @@ class Fleet:
         played.written = None  # until the server has said that it is
         await self._patch(thing, ops)
         played.written, played.wrote = status, self._clock.monotonic()
-        played.free_at = played.wrote + gathering(played.wrote - began, REPORT_TIMES)
+        played.free_at = played.wrote + cooldown(played.wrote - began, STATUS_COOLDOWN)
         return None
 
     def _pause(self, played: Played, status: InstasliceStatus, now: float) -> float:
@@ -333,7 +333,7 @@ class Fleet:
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
         log.warning("%s: %s", regarding.name, note)
-        self._recorder.record(Said(regarding, True, reason, action, note))
+        self._recorder.record(EventKey(regarding, True, reason, action, note))
 
 
 def _of_another(thing: Instaslice, node: Node) -> bool:

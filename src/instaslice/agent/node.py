@@ -6,20 +6,20 @@ import msgspec
 
 from instaslice.agent.decision import reported
 from instaslice.agent.worker import GpuWorker, Surroundings
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
     READY,
     Allocation,
-    Condition,
+    ConditionStatus,
     GpuStatus,
     Health,
     Instaslice,
+    InstasliceCondition,
     InstasliceStatus,
     NodeCapacity,
     PreparedSlice,
     SliceState,
-    Truth,
 )
 from instaslice.api.summary import summary
 from instaslice.drivers import Ailment, GpuUuid, Ill
@@ -142,8 +142,8 @@ class NodeAgent:
         generation = self._spec[1] if self._spec else 0
         now = self._around.clock.now()
         before = self._conditions
-        ready = (Truth.FALSE, "KubeletSilent") if silence else (Truth.TRUE, "Serving")
-        self._conditions = (_condition(before, READY, *ready, words(silence), now), self._gpus_ready(before, now))
+        ready = (ConditionStatus.FALSE, "KubeletSilent") if silence else (ConditionStatus.TRUE, "Serving")
+        self._conditions = (_condition(before, READY, *ready, truncated(silence), now), self._gpus_ready(before, now))
         status = InstasliceStatus(
             observed_generation=generation,
             boot_id=self._boot,
@@ -155,17 +155,17 @@ class NodeAgent:
         )
         return msgspec.structs.replace(status, summary=summary(status))
 
-    def _gpus_ready(self, before: tuple[Condition, ...], now: datetime) -> Condition:
+    def _gpus_ready(self, before: tuple[InstasliceCondition, ...], now: datetime) -> InstasliceCondition:
         ills: dict[int, tuple[str, Ill]] = {
             **{each.index: (each.uuid or "UUID not known", each.ill) for each in self._around.driver.silent()},
             **{each.gpu.index: (each.gpu.uuid, each.ill) for each in self._workers.values() if each.ill},
         }
         if not ills:
-            return _condition(before, GPUS_READY, Truth.TRUE, "AllWell", "", now)
+            return _condition(before, GPUS_READY, ConditionStatus.TRUE, "AllWell", "", now)
         kinds = {ill.kind for _, ill in ills.values()}
         worst = next(kind for kind in Ailment if kind in kinds)
         message = "; ".join(_named(index, uuid, ill) for index, (uuid, ill) in sorted(ills.items()))
-        return _condition(before, GPUS_READY, Truth.FALSE, worst, words(message), now)
+        return _condition(before, GPUS_READY, ConditionStatus.FALSE, worst, truncated(message), now)
 
     def _nowhere(self, told: Allocation) -> PreparedSlice:
         """What becomes of an allocation on a GPU that was taken out of the node."""
@@ -178,7 +178,7 @@ class NodeAgent:
 def unserved(thing: Instaslice, why: str, now: datetime) -> InstasliceStatus:
     """The status of a node whose GPUs cannot be used at all."""
     before = thing.status
-    ready = _condition(before.conditions, READY, Truth.FALSE, "NoDriver", words(why), now)
+    ready = _condition(before.conditions, READY, ConditionStatus.FALSE, "NoDriver", truncated(why), now)
     generation = thing.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
 
@@ -194,7 +194,7 @@ def capacity(node: Node) -> NodeCapacity:
 def _gpu(worker: GpuWorker) -> GpuStatus:
     gpu, ill = worker.gpu, worker.ill
     health = Health.UNHEALTHY if ill else Health.HEALTHY
-    reason = words(ill.words) if ill else ""
+    reason = truncated(ill.words) if ill else ""
     return GpuStatus(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)
 
 
@@ -217,11 +217,11 @@ def _restarted(before: str | None, now: str) -> str:
 
 
 def _condition(
-    before: tuple[Condition, ...], name: str, truth: Truth, reason: str, message: str, now: datetime
-) -> Condition:
+    before: tuple[InstasliceCondition, ...], name: str, truth: ConditionStatus, reason: str, message: str, now: datetime
+) -> InstasliceCondition:
     """The condition of that name; it keeps its time while its status does not change."""
     for each in before:
         if each.type == name and each.status is truth:
             now = each.last_transition_time
     moment = now.replace(microsecond=0)
-    return Condition(type=name, status=truth, reason=reason, last_transition_time=moment, message=message)
+    return InstasliceCondition(type=name, status=truth, reason=reason, last_transition_time=moment, message=message)

@@ -25,13 +25,13 @@ from instaslice.agent.decision import (
     place_of,
     unreadable,
 )
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
 from instaslice.drivers import Ailment, Driver, DriverError, Hung, Ill, InUse, Slice, SlotTaken
 from instaslice.drivers import driver as drivers
 from instaslice.drivers.lanes import Lanes
 from instaslice.kube.clock import Clock
-from instaslice.kube.limits import grown
+from instaslice.kube.limits import exponential_delay
 
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
@@ -76,7 +76,7 @@ class _Trouble:
     def after(cls, before: "_Trouble | None", error: DriverError, now: float) -> "_Trouble":
         tries = before.tries + 1 if before else 0
         kind = Ailment.HUNG if isinstance(error, Hung) else Ailment.OTHER
-        return cls(str(error), tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries), kind)
+        return cls(str(error), tries, now + exponential_delay(FIRST_RETRY, LONGEST_RETRY, tries), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +323,7 @@ class GpuWorker:
 
     def _give_up(self, wanted: Allocation, reason: str) -> None:
         before = self._past[wanted.id]
-        failed = msgspec.structs.replace(before, state=SliceState.FAILED, reason=words(reason))
+        failed = msgspec.structs.replace(before, state=SliceState.FAILED, reason=truncated(reason))
         self._past = {**self._past, wanted.id: failed}
         self._around.failed(failed)
 

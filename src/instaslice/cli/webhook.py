@@ -14,8 +14,15 @@ from instaslice.geometry import models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key
-from instaslice.webhook.keeper import EVERY_SECONDS, FileKeeper, Keeper, SecretKeeper, begin, keep
-from instaslice.webhook.largest import MOST_GPUS, LargestNode
+from instaslice.webhook.certificate_sources import (
+    RENEW_SECONDS,
+    CertificateSource,
+    FileSource,
+    SecretSource,
+    renew,
+    start,
+)
+from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
 from instaslice.webhook.server import Webhook, serving
 
 PAUSE_SECONDS = 5.0
@@ -53,12 +60,12 @@ Examples:
 )
 @click.option("--model", "model_names", multiple=True, help="A GPU model of the cluster; repeat.  [default: all known]")
 @click.option(
-    "--max-gpus", type=click.IntRange(1), default=MOST_GPUS, show_default=True, help="GPUs of the largest node."
+    "--max-gpus", type=click.IntRange(1), default=MAX_GPUS, show_default=True, help="GPUs of the largest node."
 )
 @click.option(
     "--check-every",
     type=Finite(0, min_open=True),
-    default=EVERY_SECONDS,
+    default=RENEW_SECONDS,
     show_default=True,
     metavar="SECONDS",
     help="Between looks at certificates and configuration.",
@@ -97,28 +104,36 @@ def command(
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            keeper: Keeper
+            certificates: CertificateSource
             if cert_dir is not None:
-                keeper = FileKeeper(cert_dir)
+                certificates = FileSource(cert_dir)
             else:
                 client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
                 served = [f"{service}.{namespace}.svc", *serve_as]
-                keeper = SecretKeeper(client, Key(namespace, name), served, configuration=configuration, clock=clock)
-            await begin(keeper, clock)
-            await _serve(webhook, keeper, clock, host, port, check_every, drain)
+                certificates = SecretSource(
+                    client, Key(namespace, name), served, configuration=configuration, clock=clock
+                )
+            await start(certificates, clock)
+            await _serve(webhook, certificates, clock, host, port, check_every, drain)
 
     asyncio.run(run())
 
 
 async def _serve(
-    webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int, check_every: float, drain: float
+    webhook: Webhook,
+    certificates: CertificateSource,
+    clock: Clock,
+    host: str | None,
+    port: int,
+    check_every: float,
+    drain: float,
 ) -> None:
     """Until SIGTERM or SIGINT; a failing task ends it too."""
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    async with serving(webhook, keeper.context, host=host, port=port) as bound, asyncio.TaskGroup() as group:
-        keeping = group.create_task(keep(keeper, clock, every=check_every))
+    async with serving(webhook, certificates.context, host=host, port=port) as bound, asyncio.TaskGroup() as group:
+        keeping = group.create_task(renew(certificates, clock, every=check_every))
         click.echo(f"serving on port {bound}")
         await asked.wait()
         webhook.ready = False

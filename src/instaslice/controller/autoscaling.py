@@ -15,14 +15,16 @@ from instaslice.controller.placeholders import PRIORITY, placeholder
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import PODS, Bare, Pod
+from instaslice.kube.core import PODS, PartialObjectMetadata, Pod
 from instaslice.kube.errors import AlreadyExists, Conflict, NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
 
-PRIORITY_CLASSES = Resource(Bare, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False)
+PRIORITY_CLASSES = Resource(
+    PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
+)
 MANAGER = "instaslice-controller"
 
 PATIENCE = 10.0

@@ -18,7 +18,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import PODS, Pod
 from instaslice.kube.errors import Conflict, NotFound
-from instaslice.kube.events import Recorder, Said, reference
+from instaslice.kube.events import EventKey, Recorder, reference
 from instaslice.kube.meta import key_of
 from instaslice.kube.queue import Queue
 
@@ -51,7 +51,7 @@ class ConditionWriter:
         (self._well if well else self._why).add(uid)
 
     def event(self, pod: Pod, said: PodCondition) -> None:
-        self._recorder.record(Said(reference(PODS, pod), said.warning, said.reason, "Slice", said.message))
+        self._recorder.record(EventKey(reference(PODS, pod), said.warning, said.reason, "Slice", said.message))
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -91,6 +91,6 @@ class ConditionWriter:
         }
         body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         try:
-            await self._client.amend(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+            await self._client.strategic_merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
         except (NotFound, Conflict):
             return  # gone, or another of its name: nothing to say

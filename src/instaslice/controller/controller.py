@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
-from instaslice.api.writing import AT_ONCE
+from instaslice.api.writing import CONCURRENT_WRITES
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
 from instaslice.controller.condition_writer import ConditionWriter
@@ -135,7 +135,7 @@ class Controller:
             log.info("%d pods with slices or waiting, %d nodes", len(self.dispatcher.pods), len(self.instaslices))
             group.create_task(self._fallen(), name="end with a failed pass")
             write = partial(self._apart, ObjectKind.INSTASLICE, self._write)
-            group.create_task(self._writes.work(write, workers=AT_ONCE), name="write specs")
+            group.create_task(self._writes.work(write, workers=CONCURRENT_WRITES), name="write specs")
             group.create_task(self._echoes.work(self._echo), name="write what nobody waits for")
             ungate = partial(self._apart, ObjectKind.POD, self._ungate)
             group.create_task(self._ungates.work(ungate, workers=UNGATES_AT_ONCE), name="ungate pods")

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
-    NOTHING_REPORTED,
+    EMPTY_STATUS,
     READY,
     Allocation,
     AllocationState,
+    ConditionStatus,
     GpuStatus,
     Health,
     Instaslice,
@@ -22,7 +23,6 @@ from instaslice.api.instaslice import (
     PodRef,
     PreparedSlice,
     SliceState,
-    Truth,
 )
 from instaslice.api.summary import holds_slot
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
@@ -42,7 +42,7 @@ class NodeRecord:
     """One node: its slots by allocation id, and what else takes room on its GPUs."""
 
     name: NodeName
-    status: InstasliceStatus = NOTHING_REPORTED
+    status: InstasliceStatus = EMPTY_STATUS
     """What its agent reported last."""
     allocations: dict[str, TrackedAllocation] = field(default_factory=dict)
     """What stands in the spec. The fleet holds those on `gpus`."""
@@ -362,7 +362,9 @@ class Ledger:
         """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
         before = record.unready
-        record.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
+        record.unready = (
+            (ready.message or ready.reason) if ready is not None and ready.status is ConditionStatus.FALSE else ""
+        )
         if bool(before) != bool(record.unready):
             # Those that wait behind their gates, for it to serve again.
             changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}

@@ -7,7 +7,7 @@ leader that was replaced without noticing is refused, and status reports are in 
 from dataclasses import dataclass
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice, InstasliceSpec
-from instaslice.api.writing import QUIET_SECONDS, SPEC_TIMES, company, gathering
+from instaslice.api.writing import QUIET_SECONDS, SPEC_COOLDOWN, cooldown, initial_delay
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.kube.client import Client, JsonOp
@@ -67,7 +67,7 @@ class Specs:
         if self._ledger.fleet.full(node):
             known.begin_at = now  # nothing more can be promised there, so nothing is to come
         elif known.begin_at is None:
-            known.begin_at = now + company(self._took, coming=coming)
+            known.begin_at = now + initial_delay(self._took, coming=coming)
         return max(0.0, min(known.begin_at - now, QUIET_SECONDS))
 
     async def write(self, node: NodeName) -> float | None:
@@ -105,7 +105,7 @@ class Specs:
         known.generation, known.spec, known.tried = answer.metadata.generation, spec, None
         now = self._clock.monotonic()
         self._took = now - began
-        known.free_at = now + gathering(self._took, SPEC_TIMES)
+        known.free_at = now + cooldown(self._took, SPEC_COOLDOWN)
         return None
 
     async def _look(self, node: NodeName, known: _Known) -> None:

@@ -16,12 +16,12 @@ import msgspec
 from instaslice.kube import config as configuration
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key, Object
-from instaslice.kube.resource import Page, Resource
+from instaslice.kube.resource import ListPage, Resource
 from instaslice.kube.transport import Chunks, Transport
 
 T = TypeVar("T", bound=Object)
 
-PAGE = 500
+PAGE_SIZE = 500
 Body = Mapping[str, Any]
 
 
@@ -104,18 +104,18 @@ class Client:
         """All objects. Raises Unreadable where one of them cannot be read: the rest is not all."""
         found: builtins.list[T] = []
         async for page in self.pages(resource, selector):
-            if page.left_out:
-                raise page.left_out[0].error
+            if page.unreadable:
+                raise page.unreadable[0].error
             found += page.items or ()
         return found
 
-    async def pages(self, resource: Resource[T], selector: Selector = EVERYTHING) -> AsyncIterator[Page[T]]:
+    async def pages(self, resource: Resource[T], selector: Selector = EVERYTHING) -> AsyncIterator[ListPage[T]]:
         """A consistent list, PAGE objects at a time; each page carries the version of the whole, and says what
         could not be read.
 
         Raises Gone when the reader was so slow that the server forgot the version it began with.
         """
-        params = {**selector.params(), "limit": str(PAGE)}
+        params = {**selector.params(), "limit": str(PAGE_SIZE)}
         what = f"list {resource.plural} {selector.namespace}".rstrip()
         while True:
             body = await self._transport.request(
@@ -183,7 +183,7 @@ class Client:
         """JSON merge patch: null removes, lists are replaced whole."""
         return await self._patched(resource, key, body, "application/merge-patch+json", manager, subresource)
 
-    async def amend(
+    async def strategic_merge(
         self, resource: Resource[T], key: Key, body: Body, *, manager: str = "", subresource: str = ""
     ) -> T:
         """Strategic merge patch: as merge, but lists that are maps (conditions) are merged by their key. For kinds that

@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Object)
 
 REPEAT_SECONDS = 60.0
-MOST_REMEMBERED = 4096
-MOST_NOTE = 1024
-MOST_TRIES = 6
+MAX_REMEMBERED = 4096
+MAX_NOTE = 1024
+MAX_TRIES = 6
 RETRY_SECONDS = 2.0
 """After the first failure, longer after each further one: an event outlasts half a minute without a server."""
 
 
-class Said(NamedTuple):
+class EventKey(NamedTuple):
     """What makes two events the same."""
 
     regarding: ObjectReference
@@ -59,19 +59,19 @@ class Recorder:
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._memory: OrderedDict[Said, _Memory] = OrderedDict()
-        self._queue: Queue[Said] = Queue(clock=clock)
+        self._memory: OrderedDict[EventKey, _Memory] = OrderedDict()
+        self._queue: Queue[EventKey] = Queue(clock=clock)
         self._number = 0
         self.lost = 0
         """Events that the server did not take, or that were too many to remember: for metrics."""
 
-    def record(self, said: Said) -> None:
+    def record(self, said: EventKey) -> None:
         """Have it written soon. Safe at any rate and before `run`; beyond MOST_REMEMBERED different ones the oldest is
         forgotten."""
         memory = self._memory.get(said)
         if memory is None:
             memory = self._memory[said] = _Memory()
-            if len(self._memory) > MOST_REMEMBERED:
+            if len(self._memory) > MAX_REMEMBERED:
                 _, oldest = self._memory.popitem(last=False)
                 self.lost += oldest.written == 0
         self._memory.move_to_end(said)
@@ -89,7 +89,7 @@ class Recorder:
     def close(self) -> None:
         self._queue.shut_down()
 
-    async def _write(self, said: Said) -> float | None:
+    async def _write(self, said: EventKey) -> float | None:
         memory = self._memory.get(said)
         if memory is None or memory.written == memory.count:
             return None
@@ -110,7 +110,7 @@ class Recorder:
             # A server that was just started refuses us until it has read its roles.
             log.warning("%s", error)
             memory.tries += 1
-            if memory.tries < MOST_TRIES:
+            if memory.tries < MAX_TRIES:
                 return RETRY_SECONDS * memory.tries
             self._lose(said)
         except KubeError as error:
@@ -121,7 +121,7 @@ class Recorder:
             memory.last_write = self._clock.monotonic()
         return None
 
-    async def _create(self, said: Said, count: int) -> Key:
+    async def _create(self, said: EventKey, count: int) -> Key:
         moment = self._clock.now()
         now = micro_time(moment)
         self._number += 1
@@ -135,7 +135,7 @@ class Recorder:
             event_time=now,
             reason=said.reason,
             action=said.action,
-            note=said.note[:MOST_NOTE],
+            note=said.note[:MAX_NOTE],
             reporting_controller=self._controller,
             reporting_instance=self._instance,
             series=EventSeries(count=count, last_observed_time=now) if count > 1 else None,
@@ -147,7 +147,7 @@ class Recorder:
         series = EventSeries(count=count, last_observed_time=micro_time(self._clock.now()))
         await self._client.merge(EVENTS, key, {"series": msgspec.to_builtins(series)})
 
-    def _lose(self, said: Said) -> None:
+    def _lose(self, said: EventKey) -> None:
         self.lost += 1
         self._memory.pop(said, None)
 

@@ -5,7 +5,7 @@ import random
 from instaslice.kube.clock import Clock
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket: `rate` a second, `burst` at once."""
 
     def __init__(self, *, rate: float, burst: int, clock: Clock) -> None:
@@ -55,13 +55,13 @@ class Backoff:
         now = self._clock.monotonic()
         if now - self._until > self._forget_after:
             self._failures = 0
-        wait = grown(self._first, self._most, self._failures) * (1 + self._jitter * self._rng.random())
+        wait = exponential_delay(self._first, self._most, self._failures) * (1 + self._jitter * self._rng.random())
         self._failures += 1
         self._until = now + wait
         return wait
 
 
-def grown(first: float, most: float, failures: int) -> float:
+def exponential_delay(first: float, most: float, failures: int) -> float:
     """`first` doubled once a failure, never above `most`."""
     # 2**64 times anything is past every `most`; more would overflow a float.
     return min(most, first * 2.0 ** min(failures, 64))

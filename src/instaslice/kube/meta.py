@@ -21,12 +21,12 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Part(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+class ApiStruct(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
     """Base of every struct that goes to or comes from the API server. Fields at their default are not sent, so an
     apply owns only what was set."""
 
 
-class OwnerReference(Part, frozen=True):
+class OwnerReference(ApiStruct, frozen=True):
     api_version: str
     kind: str
     name: str
@@ -34,7 +34,7 @@ class OwnerReference(Part, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(Part, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""

@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 
 from instaslice.errors import InstasliceError
 from instaslice.kube.clock import Clock, Timer
-from instaslice.kube.limits import Bucket, grown
+from instaslice.kube.limits import TokenBucket, exponential_delay
 
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
 FIRST_DELAY = 0.005
-LONGEST_DELAY = 1000.0
+MAX_DELAY = 1000.0
 
 
 class _Stop:
@@ -31,7 +31,7 @@ class Queue(Generic[K]):
     def __init__(self, *, clock: Clock, rate: float = 10.0, burst: int = 100) -> None:
         """`rate` and `burst` hold for retries of all keys together, as client-go does."""
         self._clock = clock
-        self._bucket = Bucket(rate=rate, burst=burst, clock=clock)
+        self._bucket = TokenBucket(rate=rate, burst=burst, clock=clock)
         self._ready: asyncio.Queue[K | _Stop] = asyncio.Queue()
         self._dirty: set[K] = set()
         self._active: set[K] = set()
@@ -68,7 +68,7 @@ class Queue(Generic[K]):
         """Add after a failure; each in a row doubles the wait, until `forget`. Returns the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        wait = max(grown(FIRST_DELAY, LONGEST_DELAY, failures), self._bucket.reserve())
+        wait = max(exponential_delay(FIRST_DELAY, MAX_DELAY, failures), self._bucket.reserve())
         self.add_after(key, wait)
         return wait
 

@@ -22,12 +22,12 @@ from instaslice.kube.errors import (
     Unreachable,
     from_answer,
 )
-from instaslice.kube.limits import Backoff, Bucket
+from instaslice.kube.limits import Backoff, TokenBucket
 
 ATTEMPTS = 5
-LONGEST_WAIT = 30.0
+MAX_WAIT = 30.0
 ANSWER_SECONDS = 60.0
-MOST_ERROR = 2**16
+MAX_ERROR_BYTES = 2**16
 """Bytes of the answer to a watch that says why there is none. A Status is smaller, but a proxy may have answered."""
 
 # A list is not worth compressing on the way to a cache: inflating it costs more CPU than decoding it.
@@ -41,7 +41,7 @@ class Transport:
         self._config = config
         self._clock = clock
         self._rng = rng
-        self._bucket = Bucket(rate=rate, burst=burst, clock=clock)
+        self._bucket = TokenBucket(rate=rate, burst=burst, clock=clock)
         try:
             self._connections = Connections(
                 config.server, context=config.tls, clock=clock, server_name=config.server_name, proxy=config.proxy
@@ -110,7 +110,7 @@ class Transport:
             body = b"the server did not say why"
             with contextlib.closing(response), contextlib.suppress(TimeoutError, OSError):
                 async with timeout(self._clock, ANSWER_SECONDS):
-                    body = await response.start(MOST_ERROR)
+                    body = await response.start(MAX_ERROR_BYTES)
             error = from_answer(what, response.status, body, response.retry_after)
             if not isinstance(error, Unauthorized):
                 break
@@ -153,7 +153,7 @@ def wait_for(error: KubeError, *, first_refusal: bool, backoff: Backoff) -> floa
             return 0.0
         case TooManyRequests() | ServerError() if error.retry_after is not None:
             wait = max(error.retry_after, backoff.next())
-            return wait if error.retry_after <= LONGEST_WAIT else None
+            return wait if error.retry_after <= MAX_WAIT else None
         case TooManyRequests():
             return backoff.next()
     return None

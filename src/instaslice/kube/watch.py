@@ -16,11 +16,11 @@ import msgspec
 from instaslice.kube import errors
 from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import Bare
+from instaslice.kube.core import PartialObjectMetadata
 from instaslice.kube.limits import Backoff
-from instaslice.kube.lines import Lines
+from instaslice.kube.lines import LineSplitter
 from instaslice.kube.meta import Key, Object, ObjectMeta, is_older, key_of
-from instaslice.kube.resource import LeftOut, Resource
+from instaslice.kube.resource import Resource, UnreadableObject
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ SILENT_AFTER = 90.0
 """Seconds without a byte after which a watch is taken for dead. The server sends a bookmark each minute; where it does
 not, we only reconnect to a quiet watch a little too often."""
 WATCH_SECONDS = (300, 600)
-LONGEST_PAUSE = 10.0
-LIVED_SECONDS = 5.0
+MAX_PAUSE = 10.0
+HEALTHY_SECONDS = 5.0
 """A connection that lasted so long was a good one: the next wait is a short one again. Counting all failures of the
 last minutes, as others do, leaves us blind for up to a minute after a server that was restarted twice is back."""
 GATHER_SECONDS = 0.002
@@ -104,7 +104,7 @@ class Reflector(Generic[T]):
         self._silent_after = silent_after
         self._watch_list = watch_list
         self._unreadable = unreadable
-        self._backoff = Backoff(clock=clock, rng=rng, most=LONGEST_PAUSE, forget_after=LIVED_SECONDS)
+        self._backoff = Backoff(clock=clock, rng=rng, most=MAX_PAUSE, forget_after=HEALTHY_SECONDS)
         self._what = f"watch {resource.plural} {selector.namespace}".rstrip()
         self._version: str | None = None
         """Where to resume; None: list first."""
@@ -160,7 +160,7 @@ class Reflector(Generic[T]):
         version = ""
         async for page in self._client.pages(self._resource, self._selector):
             objects.update((key_of(thing), thing) for thing in page.items or ())
-            for each in page.left_out:
+            for each in page.unreadable:
                 self._leave(each, objects)
             version = page.metadata.resource_version
             self._heard = self._clock.monotonic()
@@ -174,7 +174,7 @@ class Reflector(Generic[T]):
             # Spread out, so that after a restart of the server its watchers do not all come back together for ever.
             "timeoutSeconds": str(self._rng.randint(*WATCH_SECONDS)),
         }
-        lines = Lines()
+        lines = LineSplitter()
         async with self._client.watch(
             self._resource, self._selector, params, silent_after=self._silent_after
         ) as chunks:
@@ -217,18 +217,18 @@ class Reflector(Generic[T]):
 
     def _take_unreadable(self, line: bytes, error: msgspec.DecodeError) -> None:
         event = self._event(line)
-        left_out = self._resource.left_out(event.object, error)
+        left_out = self._resource.unreadable(event.object, error)
         if self._initial is not None:
             self._leave(left_out, self._initial)
             return
         if event.type == "DELETED":
             # Of what was, only the name matters.
-            self._store.remove(cast(T, Bare(metadata=left_out.metadata)))
+            self._store.remove(cast(T, PartialObjectMetadata(metadata=left_out.metadata)))
         else:
             self._unreadable(*left_out)
         self._version = left_out.metadata.resource_version
 
-    def _leave(self, left_out: LeftOut, objects: dict[Key, T]) -> None:
+    def _leave(self, left_out: UnreadableObject, objects: dict[Key, T]) -> None:
         """Of an object in a list that cannot be read: as it was before."""
         key = Key(left_out.metadata.namespace, left_out.metadata.name)
         before = self._store.get(key)

@@ -8,5 +8,5 @@ InstasliceError
 from instaslice.errors import BadInput
 
 
-class Refused(BadInput):
+class Rejected(BadInput):
     """The pod cannot be admitted as it is; the message says what would be."""

@@ -13,10 +13,10 @@ from instaslice.api import names
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.quantities import nano
-from instaslice.webhook.asks import Ask, asks_of, at_the_same_time, ours
-from instaslice.webhook.errors import Refused
-from instaslice.webhook.largest import LargestNode
-from instaslice.webhook.review import Container, Pod
+from instaslice.webhook.errors import Rejected
+from instaslice.webhook.largest_node import LargestNode
+from instaslice.webhook.review import AdmissionContainer, AdmissionPod
+from instaslice.webhook.slice_requests import SliceRequest, held_together, ours, slice_requests_of
 
 FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
@@ -27,22 +27,22 @@ Record = dict[str, dict[str, int]]
 """Container → resource name as the user wrote it → quantity: the value of the annotation REQUESTED."""
 
 
-def mutate(pod: Pod, largest: LargestNode) -> list[JsonOp]:
+def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
     """What to change so that the controller takes the pod; nothing for a pod without slices.
 
     Raises Refused; its message names the container, but not the pod.
     """
-    asks: dict[str, list[Ask]] = {}
+    asks: dict[str, list[SliceRequest]] = {}
     for _, container in pod.containers():
         try:
-            asks[container.name] = asks_of(container, largest)
-        except Refused as refused:
-            raise Refused(f"container {container.name}: {refused}") from None
+            asks[container.name] = slice_requests_of(container, largest)
+        except Rejected as refused:
+            raise Rejected(f"container {container.name}: {refused}") from None
     if not any(asks.values()):
         return []
     _check(pod)
-    for together in at_the_same_time(pod.spec, asks):
-        largest.hold(together)
+    for together in held_together(pod.spec, asks):
+        largest.check_fits(together)
     record = _record(pod, asks)
     return [
         *_annotate(pod, record),
@@ -52,14 +52,14 @@ def mutate(pod: Pod, largest: LargestNode) -> list[JsonOp]:
     ]
 
 
-def reapplied(pod: Pod) -> list[JsonOp]:
+def reapplied(pod: AdmissionPod) -> list[JsonOp]:
     """What to change in an update by which a user writes again what we renamed, as `kubectl apply` does with the file
     that the pod was made from: the names that we gave stand for it. Everything else is for the API server to judge."""
     again = [op for path, container in pod.containers() for op in _named_before(path, container)]
     return [*again, *_tolerate(pod)] if again else []
 
 
-def _named_before(path: str, container: Container) -> Iterator[JsonOp]:
+def _named_before(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         for name, quantity in present.items():
@@ -73,11 +73,11 @@ def _named_before(path: str, container: Container) -> Iterator[JsonOp]:
                 yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
 
 
-def _check(pod: Pod) -> None:
+def _check(pod: AdmissionPod) -> None:
     for _, container in pod.containers():
         for variable in container.env or ():
             if variable.name in FORBIDDEN_VARIABLES:
-                raise Refused(
+                raise Rejected(
                     f"container {container.name}: sets {variable.name}, which would reach past its slice; "
                     "leave it out, the container sees the slices that it asks for"
                 )
@@ -85,13 +85,13 @@ def _check(pod: Pod) -> None:
         if annotation in pod.metadata.annotations:
             raise _forged(annotation)
     if pod.spec.node_name:
-        raise Refused(
+        raise Rejected(
             f"spec.nodeName is set to {pod.spec.node_name}, so nobody could make its slices first; "
             "use a nodeSelector on kubernetes.io/hostname instead"
         )
 
 
-def _record(pod: Pod, asks: Mapping[str, Sequence[Ask]]) -> Record:
+def _record(pod: AdmissionPod, asks: Mapping[str, Sequence[SliceRequest]]) -> Record:
     """What was asked for, in the user's words. An annotation that is there already must be the one we wrote: it came
     with our gate and says what the containers ask for now. What another webhook added since is added to it."""
     record = _recorded(pod)
@@ -106,7 +106,7 @@ def _record(pod: Pod, asks: Mapping[str, Sequence[Ask]]) -> Record:
     return record
 
 
-def _recorded(pod: Pod) -> Record:
+def _recorded(pod: AdmissionPod) -> Record:
     text = pod.metadata.annotations.get(names.REQUESTED)
     if text is None:
         return {}
@@ -126,11 +126,11 @@ def _in_our_words(written: Mapping[str, int]) -> dict[str, int]:
         raise _forged(names.REQUESTED) from None
 
 
-def _forged(annotation: str) -> Refused:
-    return Refused(f"sets the annotation {annotation}, which is ours to write; leave it out")
+def _forged(annotation: str) -> Rejected:
+    return Rejected(f"sets the annotation {annotation}, which is ours to write; leave it out")
 
 
-def _annotate(pod: Pod, record: Record) -> Iterator[JsonOp]:
+def _annotate(pod: AdmissionPod, record: Record) -> Iterator[JsonOp]:
     text = msgspec.json.encode(record, order="sorted").decode()
     if pod.metadata.annotations.get(names.REQUESTED) == text:
         return
@@ -140,16 +140,16 @@ def _annotate(pod: Pod, record: Record) -> Iterator[JsonOp]:
         yield JsonOp(op="add", path="/metadata/annotations", value={names.REQUESTED: text})
 
 
-def _gated(pod: Pod) -> bool:
+def _gated(pod: AdmissionPod) -> bool:
     return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
 
 
-def _gate(pod: Pod) -> Iterator[JsonOp]:
+def _gate(pod: AdmissionPod) -> Iterator[JsonOp]:
     if not _gated(pod):
         yield appended("/spec/schedulingGates", pod.spec.scheduling_gates, {"name": names.GATE})
 
 
-def _tolerate(pod: Pod) -> Iterator[JsonOp]:
+def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
     """The taint that keeps other pods off our nodes is not for this one."""
     tolerated = any(
         each.key == names.MANAGED and each.operator == "Exists" and each.effect in ("", "NoSchedule")
@@ -159,7 +159,7 @@ def _tolerate(pod: Pod) -> Iterator[JsonOp]:
         yield appended("/spec/tolerations", pod.spec.tolerations, TOLERATION)
 
 
-def _rename(path: str, container: Container, asks: Sequence[Ask]) -> Iterator[JsonOp]:
+def _rename(path: str, container: AdmissionContainer, asks: Sequence[SliceRequest]) -> Iterator[JsonOp]:
     """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
     if not asks:
         return

@@ -12,9 +12,17 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from instaslice.api import names
-from instaslice.kube.core import Bare
+from instaslice.kube.core import PartialObjectMetadata
 from instaslice.kube.resource import Resource
-from instaslice.webhook.manifests import GROUP, Document, asks_for, containers, elsewhere, names_one, only
+from instaslice.webhook.manifests import (
+    GROUP,
+    Document,
+    container_names_any,
+    containers,
+    names_any,
+    not_in_system_namespaces,
+    only_in,
+)
 from instaslice.webhook.mutation import WRITTEN_LATER
 
 NAME: Final = "instaslice-pods"
@@ -25,10 +33,14 @@ ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
 
 
 POLICIES: Final = Resource(
-    Bare, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=GROUP, namespaced=False
+    PartialObjectMetadata, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=GROUP, namespaced=False
 )
 BINDINGS: Final = Resource(
-    Bare, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", group=GROUP, namespaced=False
+    PartialObjectMetadata,
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    group=GROUP,
+    namespaced=False,
 )
 
 
@@ -61,7 +73,7 @@ def _policy(
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {
-            "namespaceSelector": {"matchExpressions": elsewhere(own)},
+            "namespaceSelector": {"matchExpressions": not_in_system_namespaces(own)},
             "resourceRules": [rule],
         },
         "matchConditions": [{"name": "not-ours", "expression": f"!(request.userInfo.username in [{listed}])"}],
@@ -80,7 +92,7 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
     return {
         "variables": [
             {"name": "gated", "expression": _gated("object")},
-            {"name": "asks", "expression": asks_for([names.RESOURCE])},
+            {"name": "asks", "expression": names_any([names.RESOURCE])},
             {"name": "served", "expression": _served(namespaces)},
         ],
         "validations": [
@@ -104,7 +116,7 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
             _validation(
                 # Our webhook renames every such resource that it sees. It is not called for the first time when a later
                 # one has changed a pod, only again: of a pod that had none it is never told.
-                f"request.operation != 'CREATE' || !variables.served || !({asks_for([names.NVIDIA_RESOURCE])})",
+                f"request.operation != 'CREATE' || !variables.served || !({names_any([names.NVIDIA_RESOURCE])})",
                 f"InstaSlice's webhook has not seen the {names.NVIDIA_RESOURCE}* of this pod: it is not registered, or "
                 "a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
                 f"name that sorts before {names.WEBHOOK}",
@@ -126,8 +138,8 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
             ),
             _validation(
                 # The scheduler would count it against the slices of others.
-                f"request.operation != 'CREATE' || {containers()}.all(c, !({names_one([names.MEMORY])}) || "
-                f"{names_one([names.RESOURCE])})",
+                f"request.operation != 'CREATE' || {containers()}.all(c, !({container_names_any([names.MEMORY])}) || "
+                f"{container_names_any([names.RESOURCE])})",
                 f"{names.MEMORY} comes with slices, and InstaSlice's webhook writes it; leave it out, and ask for "
                 f"{names.NVIDIA_RESOURCE}<profile>",
             ),
@@ -150,7 +162,7 @@ def _of_bindings() -> Document:
 def _in_force(name: str, namespaces: Sequence[str]) -> Document:
     spec: dict[str, Any] = {"policyName": name, "validationActions": ["Deny"]}
     if namespaces:
-        spec["matchResources"] = {"namespaceSelector": {"matchExpressions": only(namespaces)}}
+        spec["matchResources"] = {"namespaceSelector": {"matchExpressions": only_in(namespaces)}}
     return {
         "apiVersion": BINDINGS.api_version,
         "kind": BINDINGS.kind,

@@ -13,12 +13,12 @@ import msgspec
 from aiohttp import web
 
 from instaslice.webhook import review
-from instaslice.webhook.errors import Refused
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.errors import Rejected
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 
 PATH: Final = "/mutate-pods"
-MOST_BYTES: Final = 8 << 20
+MAX_BYTES: Final = 8 << 20
 """Above what the API server takes from a user (3 MiB), with room for the review around it."""
 
 
@@ -33,7 +33,7 @@ class Webhook:
         """How many pods were changed, left as they are, refused; and how many requests were not reviews."""
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=MOST_BYTES)
+        app = web.Application(client_max_size=MAX_BYTES)
         app.add_routes(
             [
                 web.post(PATH, self._review),
@@ -56,16 +56,16 @@ class Webhook:
             response.force_close()
         return response
 
-    def answer(self, request: review.Request) -> bytes:
+    def answer(self, request: review.AdmissionRequest) -> bytes:
         """The AdmissionReview that answers one request."""
         try:
             patch = reapplied(request.object) if request.operation == "UPDATE" else mutate(request.object, self.largest)
-        except Refused as refused:
+        except Rejected as refused:
             self.answered["refused"] += 1
             meta = request.object.metadata
-            return review.refused(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {refused}")
+            return review.denied(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {refused}")
         self.answered["changed" if patch else "unchanged"] += 1
-        return review.admitted(request.uid, patch)
+        return review.allowed(request.uid, patch)
 
     async def _alive(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")

@@ -7,7 +7,7 @@ from fake_clock import FakeClock
 
 from instaslice.agent.node import NodeAgent
 from instaslice.agent.worker import Habits, Surroundings
-from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
+from instaslice.api.instaslice import EMPTY_STATUS, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
 from instaslice.drivers import Ailment, DriverError, Ill, Silent
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.lanes import Lanes
@@ -55,7 +55,7 @@ class Bench:
         self.gpus = [gpu.uuid for gpu in self.driver.discover()]
         self.clock = FakeClock()
         self.habits = Habits(**habits)
-        self.written = NOTHING_REPORTED
+        self.written = EMPTY_STATUS
         self.spec = ()
         self.generation = 1
         self.failures = []

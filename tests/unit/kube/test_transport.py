@@ -12,7 +12,7 @@ from http_server import OK, Server, listening
 from waiting import until
 
 from instaslice.kube import errors
-from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MOST_ERROR, Transport
+from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MAX_ERROR_BYTES, Transport
 from instaslice.local.pki import Authority
 
 
@@ -148,7 +148,7 @@ async def test_a_watch_that_is_refused_at_length_is_refused():
     async def at_length(_reader, writer):
         writer.write(head(502))
         for _ in range(100):
-            writer.write(chunk(b"no " * MOST_ERROR))
+            writer.write(chunk(b"no " * MAX_ERROR_BYTES))
             await writer.drain()
 
     async with serving(at_length) as (_, made):
@@ -159,7 +159,7 @@ async def test_a_watch_that_is_refused_at_length_is_refused():
 
 
 async def test_a_status_as_long_as_can_be_is_read_whole():
-    status = b'{"kind":"Status","reason":"Expired","message":"%s"}' % (b"x" * (MOST_ERROR - 100))
+    status = b'{"kind":"Status","reason":"Expired","message":"%s"}' % (b"x" * (MAX_ERROR_BYTES - 100))
 
     async def in_halves(_reader, writer):
         said = answer(410, body=status)

@@ -13,8 +13,8 @@ from instaslice.controller.doctor.world import World
 from instaslice.controller.requests import amounts, effective
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node
+from instaslice.kube.quantities import humanized as quantity
 from instaslice.kube.quantities import whole
-from instaslice.kube.quantities import words as quantity
 
 CHECKED = ("cpu", "memory")
 

@@ -16,12 +16,12 @@ from instaslice.controller.doctor.asked import asks
 from instaslice.controller.scheduling.storage import KINDS, Stored
 from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
-from instaslice.kube.client import PAGE, Client
+from instaslice.kube.client import PAGE_SIZE, Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
 from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import Object, key_of
-from instaslice.kube.resource import PageMeta, Resource
+from instaslice.kube.resource import ListMeta, Resource
 
 T = TypeVar("T", bound=Object)
 
@@ -151,12 +151,12 @@ async def look(client: Client, clock: Clock, *, all_that_schedules: bool = False
 class _Page(msgspec.Struct):
     """One answer to a list, its objects not decoded yet."""
 
-    metadata: PageMeta
+    metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
 async def _at(client: Client, resource: Resource[T], version: str, unread: list[Unread]) -> list[T]:
-    params = {"limit": str(PAGE), "resourceVersion": version, "resourceVersionMatch": "Exact"}
+    params = {"limit": str(PAGE_SIZE), "resourceVersion": version, "resourceVersionMatch": "Exact"}
     found: list[T] = []
     while True:
         page = await _page(client, resource, params)
@@ -167,7 +167,7 @@ async def _at(client: Client, resource: Resource[T], version: str, unread: list[
                 unread.append(Unread(f"{resource.kind.lower()} {_name(item)}", str(error)))
         if not page.metadata.continue_:
             return found
-        params = {"limit": str(PAGE), "continue": page.metadata.continue_}
+        params = {"limit": str(PAGE_SIZE), "continue": page.metadata.continue_}
 
 
 async def _page(client: Client, resource: Resource[T], params: dict[str, str]) -> _Page:
