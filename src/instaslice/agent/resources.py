@@ -52,7 +52,7 @@ def _most(states: States) -> dict[str, int]:
         for layout in states.layouts:
             most |= Counter(states.placements[k].profile for k in layout)
         _known[states] = {
-            **{f"{names.GROUP}/{ProfileName.parse(name).resource}": count for name, count in most.items()},
+            **{names.resource_name(ProfileName.parse(name)): count for name, count in most.items()},
             names.MEMORY: states.most_label_gb(),
         }
     return _known[states]

@@ -3,6 +3,7 @@
 names       every name of ours that stands in a Kubernetes object
 bounds      how long a string and how large a number in our objects may be
 instaslice  the Instaslice object of a node: what is promised there (spec) and what is there (status)
+pods        how we read a pod: its gate, our annotations, what its containers hold together
 geometries  a GPU model as it stands in a status, and back
 summary     what `kubectl get instaslices` prints, from a status
 roles       what each of our processes may do, as RBAC rules

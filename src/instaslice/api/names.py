@@ -1,5 +1,7 @@
 """Every name of ours that stands in a Kubernetes object. One place, so that nobody misspells one."""
 
+from instaslice.geometry import ProfileName
+
 GROUP = "gpu.das.com"
 
 GATE = f"{GROUP}/slice"
@@ -52,3 +54,8 @@ BOOT = "local.gpu.das.com/boot"
 """Annotation of such a node: each new value is a start of the machine."""
 GPU_COUNT = "nvidia.com/gpu.count"
 """Label: how many GPUs a node has, as NVIDIA's feature discovery writes it."""
+
+
+def resource_name(profile: ProfileName) -> str:
+    """The resource that nodes advertise for a profile: `gpu.das.com/mig-1g.5gb.me`."""
+    return f"{GROUP}/{profile.resource}"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.api.pods import gated
 from instaslice.api.writing import CONCURRENT_WRITES
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import Hints
@@ -28,7 +29,6 @@ from instaslice.controller.scheduling.storage import KINDS
 from instaslice.controller.shapes import Shapes
 from instaslice.controller.specs import Specs
 from instaslice.controller.taints import Taints
-from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
 from instaslice.kube.client import Client

@@ -14,13 +14,13 @@ from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import AllocationState, Instaslice, PodRef
+from instaslice.api.pods import gated, held_by_others, lost_if_it_fails, pinned, refused_by_scheduler, unbound
 from instaslice.controller import node_admission
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.ledger import Ledger, LedgerChanges, NodeRecord
 from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.orders import Limits, Orders
-from instaslice.controller.patches import pinned
 from instaslice.controller.pod_request import PodRequest, PodRequests
 from instaslice.controller.quarantine import ObjectKind, Quarantine
 from instaslice.controller.requests import Amounts, effective
@@ -28,7 +28,6 @@ from instaslice.controller.reservations import Reservation
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.controller.scheduling.storage import Stored
-from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Namespace, Node, Pod
 from instaslice.placement import Demand, FleetError, Grant, NodeName, Placer, Plan, Policy, Refusal, Short, WaitingQueue
 from instaslice.placement.pools import bits

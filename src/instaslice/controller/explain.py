@@ -13,6 +13,7 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation
+from instaslice.api.pods import gated, held_by_others, unbound
 from instaslice.controller import node_admission
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.doctor.asked import asked, asks
@@ -22,7 +23,6 @@ from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.pod_condition import FULL, condition_of
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
 from instaslice.placement import NodeName, Policy, Refusal, could_hold
 

@@ -24,9 +24,9 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
+from instaslice.api.pods import Wanted
 from instaslice.api.summary import holds_slot
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
-from instaslice.controller.wants import Wanted
 from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet

@@ -28,12 +28,6 @@ def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
     ]
 
 
-def pinned(pod: Pod) -> str:
-    """The node that a pod past its gate is bound to, or was sent to; "" where nothing says it, as of one that an older
-    version let go. Its affinity does not say it: the pin stands in there among names that the user may have written."""
-    return pod.spec.node_name or pod.metadata.annotations.get(names.NODE, "")
-
-
 def _terms(pod: Pod) -> Sequence[NodeSelectorTerm]:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = affinity and affinity.required

@@ -4,13 +4,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from instaslice.api import names
+from instaslice.api.pods import gated, held_by_others, unbound
 from instaslice.controller import node_admission
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import NodeRecord
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.reservations import Reservation
-from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, NodeName, Plan, Short
 

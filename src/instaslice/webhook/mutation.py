@@ -10,13 +10,14 @@ from typing import Final
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.pods import gated, held_together
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.quantities import nano
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
-from instaslice.webhook.slice_requests import SliceRequest, held_together, ours, slice_requests_of
+from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of
 
 FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
@@ -32,22 +33,26 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
 
     Raises Refused; its message names the container, but not the pod.
     """
-    asks: dict[str, list[SliceRequest]] = {}
+    requests: dict[str, list[SliceRequest]] = {}
     for _, container in pod.containers():
         try:
-            asks[container.name] = slice_requests_of(container, largest)
+            requests[container.name] = slice_requests_of(container, largest)
         except Rejected as refused:
             raise Rejected(f"container {container.name}: {refused}") from None
-    if not any(asks.values()):
+    if not any(requests.values()):
         return []
     _check(pod)
-    for together in held_together(pod.spec, asks):
+    for together in held_together(
+        pod.spec.init_containers,
+        pod.spec.containers,
+        lambda container: {each.profile: each.count for each in requests[container.name]},
+    ):
         largest.check_fits(together)
-    record = _record(pod, asks)
+    record = _record(pod, requests)
     return [
         *_annotate(pod, record),
         *_gate(pod),
-        *(op for path, container in pod.containers() for op in _rename(path, container, asks[container.name])),
+        *(op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])),
         *_tolerate(pod),
     ]
 
@@ -66,7 +71,7 @@ def _named_before(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
             if not name.startswith(names.NVIDIA_RESOURCE):
                 continue
             try:
-                own = present.get(ours(ProfileName.parse(name)))
+                own = present.get(names.resource_name(ProfileName.parse(name)))
             except UnknownProfile:
                 continue
             if own is not None and nano(own) == nano(quantity):
@@ -91,16 +96,16 @@ def _check(pod: AdmissionPod) -> None:
         )
 
 
-def _record(pod: AdmissionPod, asks: Mapping[str, Sequence[SliceRequest]]) -> Record:
-    """What was asked for, in the user's words. An annotation that is there already must be the one we wrote: it came
-    with our gate and says what the containers ask for now. What another webhook added since is added to it."""
+def _record(pod: AdmissionPod, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
+    """What was requested, under the names that the user wrote. An annotation that is there already must be the one we
+    wrote: it came with our gate and says what the containers request now. What another webhook added since is added."""
     record = _recorded(pod)
     for name, before in record.items():
-        present = {ask.resource: ask.count for ask in asks.get(name, ()) if ask.written == ask.resource}
-        if _in_our_words(before) != present:
+        present = {each.resource: each.count for each in requests.get(name, ()) if each.written == each.resource}
+        if _renamed(before) != present:
             raise _forged(names.REQUESTED)
-    for name, wanted in asks.items():
-        new = {ask.written: ask.count for ask in wanted if name not in record or ask.written != ask.resource}
+    for name, wanted in requests.items():
+        new = {each.written: each.count for each in wanted if name not in record or each.written != each.resource}
         if new:
             record[name] = record.get(name, {}) | new
     return record
@@ -114,14 +119,14 @@ def _recorded(pod: AdmissionPod) -> Record:
         record = msgspec.json.decode(text, type=Record)
     except msgspec.DecodeError:
         raise _forged(names.REQUESTED) from None
-    if not _gated(pod):
+    if not gated(pod):
         raise _forged(names.REQUESTED)
     return record
 
 
-def _in_our_words(written: Mapping[str, int]) -> dict[str, int]:
+def _renamed(written: Mapping[str, int]) -> dict[str, int]:
     try:
-        return {ours(ProfileName.parse(name)): count for name, count in written.items()}
+        return {names.resource_name(ProfileName.parse(name)): count for name, count in written.items()}
     except UnknownProfile:
         raise _forged(names.REQUESTED) from None
 
@@ -140,12 +145,8 @@ def _annotate(pod: AdmissionPod, record: Record) -> Iterator[JsonOp]:
         yield JsonOp(op="add", path="/metadata/annotations", value={names.REQUESTED: text})
 
 
-def _gated(pod: AdmissionPod) -> bool:
-    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
-
-
 def _gate(pod: AdmissionPod) -> Iterator[JsonOp]:
-    if not _gated(pod):
+    if not gated(pod):
         yield appended("/spec/schedulingGates", pod.spec.scheduling_gates, {"name": names.GATE})
 
 
@@ -159,16 +160,16 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
         yield appended("/spec/tolerations", pod.spec.tolerations, TOLERATION)
 
 
-def _rename(path: str, container: AdmissionContainer, asks: Sequence[SliceRequest]) -> Iterator[JsonOp]:
+def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
     """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
-    if not asks:
+    if not requests:
         return
     # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
-    wanted = {ask.resource: str(ask.count) for ask in asks}
-    gb = sum(ask.gb for ask in asks)
+    wanted = {each.resource: str(each.count) for each in requests}
+    gb = sum(each.gb for each in requests)
     if gb:
         wanted[names.MEMORY] = str(gb)
-    replaced = {ask.written for ask in asks}
+    replaced = {each.written for each in requests}
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted

@@ -11,7 +11,7 @@ import msgspec
 from waiting import until
 
 from instaslice.api import names
-from instaslice.controller.wants import gated
+from instaslice.api.pods import gated
 from instaslice.kube.core import PODS, PartialObjectMetadata
 from instaslice.kube.errors import AlreadyExists, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from instaslice.kube.meta import Key

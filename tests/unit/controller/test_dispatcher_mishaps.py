@@ -8,7 +8,7 @@ from world import World, why
 
 from instaslice.api import instaslice
 from instaslice.api.instaslice import AllocationState, ConditionStatus, Health
-from instaslice.controller.wants import NOT_SAID
+from instaslice.api.pods import NOT_SAID
 from instaslice.kube.core import PODS, Condition, Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from instaslice.kube.meta import ObjectMeta
 

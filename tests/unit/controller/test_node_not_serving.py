@@ -10,8 +10,8 @@ from world import World, why
 
 from instaslice.api.instaslice import READY, AllocationState, ConditionStatus, InstasliceCondition, SliceState
 from instaslice.api.names import GATE, REQUESTED
+from instaslice.api.pods import gated
 from instaslice.controller.explain import Stage, explain
-from instaslice.controller.wants import gated
 from instaslice.placement import policies
 
 SILENT = "no kubelet listens"

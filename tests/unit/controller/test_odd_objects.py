@@ -12,10 +12,10 @@ from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid
 
 from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
+from instaslice.api.pods import wanted
 from instaslice.controller.doctor import Event, Invariant, Replay, World, examine, look
 from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.explain import Stage, explain
-from instaslice.controller.wants import wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import Pod

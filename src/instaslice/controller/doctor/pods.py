@@ -6,12 +6,12 @@ from datetime import timedelta
 
 from instaslice.api import names
 from instaslice.api.instaslice import SliceState
+from instaslice.api.pods import gated, held_by_others
 from instaslice.api.summary import holds_slot
 from instaslice.controller.doctor.asked import asked, asks
 from instaslice.controller.doctor.findings import Finding, Invariant
 from instaslice.controller.doctor.readable import of_pod
 from instaslice.controller.doctor.world import Held, World, named
-from instaslice.controller.wants import gated, held_by_others
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 

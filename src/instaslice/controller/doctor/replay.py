@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from instaslice.api.instaslice import Instaslice
+from instaslice.api.pods import gated
 from instaslice.controller.doctor.asked import asks
 from instaslice.controller.doctor.findings import Finding, Invariant
 from instaslice.controller.doctor.pods import pod_has_slices, uuids
 from instaslice.controller.doctor.slots import no_overlap
 from instaslice.controller.doctor.world import Held, World, held_on, named
-from instaslice.controller.wants import gated
 from instaslice.geometry import Placement
 from instaslice.kube.core import Pod
 

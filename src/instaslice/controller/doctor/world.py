@@ -12,9 +12,9 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, Instaslice, PreparedSlice, SliceState
+from instaslice.api.pods import gated
 from instaslice.controller.doctor.asked import asks
 from instaslice.controller.scheduling.storage import KINDS, Stored
-from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import PAGE_SIZE, Client
 from instaslice.kube.clock import Clock
