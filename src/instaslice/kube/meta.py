@@ -44,7 +44,6 @@ class ObjectMeta(ApiStruct, frozen=True):
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-    finalizers: list[str] = msgspec.field(default_factory=list)
     owner_references: list[OwnerReference] = msgspec.field(default_factory=list)
 
 

@@ -114,11 +114,6 @@ class Reflector(Generic[T]):
         self.failure: errors.KubeError | None = None
         """Why the last connection ended, where it did not end well; None while all is well."""
 
-    @property
-    def silent_seconds(self) -> float:
-        """Since the server last said anything, bookmarks included: the health of this watch, for metrics and alerts."""
-        return self._clock.monotonic() - self._heard
-
     async def run(self) -> None:
         """Never returns. A server that refuses or does not answer is said in the log and asked again, ever slower."""
         while True:
@@ -163,7 +158,6 @@ class Reflector(Generic[T]):
             for each in page.unreadable:
                 self._leave(each, objects)
             version = page.metadata.resource_version
-            self._heard = self._clock.monotonic()
         self._store.replace(objects)
         self._version = version
 

@@ -28,9 +28,6 @@ from instaslice.webhook.mutation import WRITTEN_LATER
 NAME: Final = "instaslice-pods"
 OF_BINDINGS: Final = "-bindings"
 """What follows that name for the policy that judges Bindings."""
-ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
-"""Our service accounts that write to pods."""
-
 
 POLICIES: Final = Resource(
     PartialObjectMetadata, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=GROUP, namespaced=False
@@ -42,11 +39,6 @@ BINDINGS: Final = Resource(
     group=GROUP,
     namespaced=False,
 )
-
-
-def service_accounts(namespace: str = names.NAMESPACE, accounts: Sequence[str] = ACCOUNTS) -> list[str]:
-    """The user names of service accounts."""
-    return [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
 
 
 def policies(
