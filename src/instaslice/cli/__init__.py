@@ -1,1 +1,10 @@
-"""The command line: one file a command, imported only when it is called."""
+"""The command line: one file per command, imported only when it is called.
+
+main           finds the command, prints errors in one line
+demo, up, down, fetch, status   the local cluster
+simulate       a fleet without a cluster
+explain, doctor   why a pod waits; whether a cluster is consistent
+controller, webhook, agent   our processes
+terminal       what commands share: kinds of options, signals
+bars, scene, story   what the demo shows
+"""

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import random
-import signal
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -18,7 +17,8 @@ from instaslice.agent.seating import Seating
 from instaslice.agent.wiring import Emulated, Nvidia, Wiring
 from instaslice.agent.worker import Habits
 from instaslice.api import names
-from instaslice.cli.numbers import Finite
+from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.drivers.lanes import Lanes
 from instaslice.drivers.latencies import H200, INSTANT
 from instaslice.kube.cache import freeze_heap
@@ -102,7 +102,7 @@ Examples:
 )
 @click.option(
     "--grace",
-    type=Finite(0),
+    type=FiniteRange(0),
     default=60.0,
     show_default=True,
     help="Seconds before a slice that no allocation names and no pod uses is destroyed.",
@@ -110,12 +110,12 @@ Examples:
 @click.option("--keep-foreign", is_flag=True, help="Leave slices alone that are not ours.")
 @click.option(
     "--deadline",
-    type=Finite(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Seconds after which a GPU that does not answer is given up.",
 )
-@click.option("--rate", type=Finite(1), default=1000.0, show_default=True, help="Requests a second.")
+@click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests a second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
     node: str | None,
@@ -176,19 +176,8 @@ def command(
                 lanes=lanes,
                 seating=seating,
             )
-            await _until_asked(fleet)
+            await run_until_signalled(fleet.run())
 
     # In a rolling update the next agent of a node may start before the last one has ended.
     with alone(state_dir) if node and state_dir else nullcontext():
         asyncio.run(run())
-
-
-async def _until_asked(fleet: Fleet) -> None:
-    """Until SIGTERM or SIGINT; a failing task ends it too."""
-    asked = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, asked.set)
-    async with asyncio.TaskGroup() as group:
-        running = group.create_task(fleet.run())
-        await asked.wait()
-        running.cancel()
