@@ -40,7 +40,7 @@ class Cache(Generic[T]):
         return self._objects.get(key)
 
     def on_change(self, handler: Handler[T]) -> None:
-        """Call it for what is here already, and for every change from now on."""
+        """Call the handler for what is here already, and for every change from now on."""
         self._handlers.append(handler)
         for thing in self:
             handler(None, thing)

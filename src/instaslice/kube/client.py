@@ -26,7 +26,7 @@ Body = Mapping[str, Any]
 
 
 class JsonOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One step of a JSON patch. A `test` before a `remove` keeps a race from removing what another put there."""
+    """One step of a JSON patch. A `test` before a `remove` keeps a race from removing what somebody else put there."""
 
     op: str
     path: str
@@ -77,7 +77,7 @@ class Client:
     ) -> Self:
         """Read the configuration (config.load says which) and the credentials; nothing is sent yet.
 
-        `rate` requests a second, `burst` at once: what we may ask of a server that others need too.
+        `rate` requests per second, `burst` at once: others need the server too.
         """
         clock = clock or SystemClock()
         config = await configuration.load(kubeconfig, context=context, clock=clock)
@@ -110,10 +110,10 @@ class Client:
         return found
 
     async def pages(self, resource: Resource[T], selector: Selector = EVERYTHING) -> AsyncIterator[ListPage[T]]:
-        """A consistent list, PAGE objects at a time; each page carries the version of the whole, and says what
-        could not be read.
+        """A consistent list, PAGE_SIZE objects at a time; each page carries the version of the whole, and what could
+        not be decoded.
 
-        Raises Gone when the reader was so slow that the server forgot the version it began with.
+        Raises Gone when the reader was so slow that the server compacted the version it began with.
         """
         params = {**selector.params(), "limit": str(PAGE_SIZE)}
         what = f"list {resource.plural} {selector.namespace}".rstrip()
@@ -191,8 +191,8 @@ class Client:
         return await self._patched(resource, key, body, "application/strategic-merge-patch+json", manager, subresource)
 
     async def delete(self, resource: Resource[T], key: Key, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Ask for the object to go; it may still be there when this returns. With `uid`, Conflict if the name has been
-        taken by another object since."""
+        """Request the deletion; the object may still be there when this returns. With `uid`, Conflict if another object
+        has the name by now."""
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds

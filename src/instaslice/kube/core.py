@@ -12,7 +12,7 @@ from instaslice.kube.resource import Resource
 
 
 class PartialObjectMetadata(ApiStruct, frozen=True):
-    """Any object, when only its name matters."""
+    """Any object, where only its metadata matters."""
 
     metadata: ObjectMeta
 
@@ -44,7 +44,7 @@ class Container(ApiStruct, frozen=True):
 
     @property
     def sidecar(self) -> bool:
-        """Of an init container: it keeps running beside the others."""
+        """Of an init container: it runs on beside the containers that follow."""
         return self.restart_policy == "Always"
 
 
@@ -203,7 +203,7 @@ class Pod(ApiStruct, frozen=True):
 
     @property
     def ended(self) -> bool:
-        """Succeeded or failed: nothing of it runs any more, nor ever will."""
+        """Succeeded or failed: nothing of it runs, or will run again."""
         return self.status.phase in ("Succeeded", "Failed")
 
     def condition(self, name: str) -> Condition | None:

@@ -1,7 +1,7 @@
-"""What every Kubernetes object has, as typed structs that hold only what we read.
+"""What every Kubernetes object has, as typed structs with only what we read.
 
 A struct that lacks a field costs nothing for it: msgspec skips `managedFields` and the rest of a 13 KB pod without
-making an object. `gc=False` keeps caches out of the garbage collector, so no field may ever point back at its owner.
+making an object. `gc=False` keeps caches out of the garbage collector, so no field may point back at its owner.
 Structs are frozen because the cache hands out the same object to everyone.
 """
 

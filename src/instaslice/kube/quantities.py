@@ -65,7 +65,7 @@ def round_up(amount: int, unit: int) -> int:
 
 
 def humanized(name: str, amount: int, *, up: bool) -> str:
-    """An amount of a resource for a person: `500m` of CPU, `12.5Gi` of memory, plain numbers of anything else.
+    """An amount of a resource for people: `500m` of CPU, `12.5Gi` of memory, plain numbers of anything else.
 
     Memory is rounded to a tenth, `up` or down: a wanted amount up and a free one down look alike only if it fits.
     """

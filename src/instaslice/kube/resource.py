@@ -14,7 +14,7 @@ T = TypeVar("T", bound=Object)
 
 
 class UnreadableObject(NamedTuple):
-    """An object that does not have the form of its kind: its name, uid and version, and what is wrong with it."""
+    """An object that does not have the form of its kind: its name, uid and version, and what is wrong."""
 
     metadata: ObjectMeta
     error: Unreadable
@@ -31,7 +31,7 @@ class ListPage(msgspec.Struct, Generic[T]):
     metadata: ListMeta
     items: list[T] | None = None
     unreadable: list[UnreadableObject] = []
-    """What could not be read."""
+    """What could not be decoded."""
 
 
 class WatchEvent(msgspec.Struct, Generic[T], gc=False):
@@ -98,7 +98,7 @@ class Resource(Generic[T]):
         try:
             return self.decoder.decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"{what}: the answer is no {self.kind} that we can read: {error}") from None
+            raise Unreadable(f"{what}: the response is not a {self.kind} that we can read: {error}") from None
 
     def read_page(self, what: str, body: bytes) -> ListPage[T]:
         """One answer to a list. Raises Unreadable where it is none at all."""
@@ -108,7 +108,7 @@ class Resource(Generic[T]):
             except msgspec.ValidationError:
                 raw = _raw_page.decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"{what}: the answer is no list: {error}") from None
+            raise Unreadable(f"{what}: the response is not a list: {error}") from None
         items: list[T] = []
         unreadable: list[UnreadableObject] = []
         for each in raw.items or ():
@@ -119,7 +119,7 @@ class Resource(Generic[T]):
         return ListPage(raw.metadata, items, unreadable)
 
     def unreadable(self, body: bytes | msgspec.Raw, error: msgspec.DecodeError) -> UnreadableObject:
-        """What is known of an object that cannot be read. Raises Unreadable where not even its name can."""
+        """What is known of an object that cannot be decoded. Raises Unreadable where not even its name can."""
         try:
             meta = _bare.decode(body).metadata
         except msgspec.MsgspecError:

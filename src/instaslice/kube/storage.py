@@ -1,4 +1,4 @@
-"""Volumes, and what says where they can be used: claims, classes, drivers. Only with fields that are read."""
+"""Volumes, and what decides where they can be used: claims, classes, drivers. Only with fields that are read."""
 
 from typing import Final
 

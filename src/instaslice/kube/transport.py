@@ -1,8 +1,8 @@
-"""HTTP to one API server: one request with its retries, or one endless answer.
+"""HTTP to one API server: one request with its retries, or one endless response.
 
-Retries only what cannot do harm. Refused with Retry-After (429, or 5xx that says so): the server did nothing, any verb
-goes again. Never connected: any verb goes again. Broken in the middle: only what the caller calls `repeatable`, as the
-server may have done it. Everything else is the caller's to judge.
+Retries only where that is safe. Refused with Retry-After (429, or 5xx with that header): the server did nothing, any
+verb is retried. Never connected: any verb is retried. Broken in the middle: only what the caller calls `repeatable`,
+as the server may have done it. Everything else is for the caller to decide.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ ATTEMPTS = 5
 MAX_WAIT = 30.0
 ANSWER_SECONDS = 60.0
 MAX_ERROR_BYTES = 2**16
-"""Bytes of the answer to a watch that says why there is none. A Status is smaller, but a proxy may have answered."""
+"""Bytes read of the response that refuses a watch. A Status is smaller, but a proxy may have responded."""
 
 # A list is not worth compressing on the way to a cache: inflating it costs more CPU than decoding it.
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "instaslice"}
@@ -90,7 +90,7 @@ class Transport:
         self, path: str, *, what: str, params: Mapping[str, str], silent_after: float
     ) -> AsyncIterator["Chunks"]:
         """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, or when no
-        byte came for `silent_after` seconds: a connection whose other end is gone says nothing, for ever."""
+        byte came for `silent_after` seconds: a connection whose other end is gone stays silent indefinitely."""
         with contextlib.closing(await self._opened(path, what, params, silent_after)) as response:
             yield Chunks(response, lambda broken: self._unreachable(what, broken))
 
@@ -106,7 +106,7 @@ class Transport:
                 raise self._unreachable(what, broken) from broken
             if response.status < 300:
                 return response
-            # The status says what to do; the rest is for people, and may never come.
+            # The status decides; the body is for people, and may never come.
             body = b"the server did not say why"
             with contextlib.closing(response), contextlib.suppress(TimeoutError, OSError):
                 async with timeout(self._clock, ANSWER_SECONDS):
@@ -138,9 +138,9 @@ class Transport:
         return {**_HEADERS, "Authorization": authorization} if authorization else dict(_HEADERS)
 
     def _unreachable(self, what: str, broken: Exception) -> Unreachable:
-        told = " ".join(str(broken).split()) or ("not in time" if isinstance(broken, TimeoutError) else repr(broken))
+        reason = " ".join(str(broken).split()) or ("not in time" if isinstance(broken, TimeoutError) else repr(broken))
         return Unreachable(
-            f"{what}: no answer from {self._config.server} ({told}): is the API server up, and is the address in "
+            f"{what}: no answer from {self._config.server} ({reason}): is the API server up, and is the address in "
             f"{self._config.source} right?"
         )
 

@@ -193,7 +193,7 @@ async def test_recorders_that_begin_at_different_times_do_not_hit_upon_each_othe
 
 
 async def test_of_too_many_events_the_one_that_was_not_said_for_longest_is_forgotten(clock, recorder_of, monkeypatch):
-    monkeypatch.setattr(events, "MAX_REMEMBERED", 3)
+    monkeypatch.setattr(events, "MAX_RECORDS", 3)
     server = Server(clock)
     recorder = recorder_of(server)
     for note in ["a", "b", "c", "a", "d"]:
@@ -205,7 +205,7 @@ async def test_of_too_many_events_the_one_that_was_not_said_for_longest_is_forgo
 
 
 async def test_an_event_that_is_written_and_forgotten_is_not_lost(clock, recording, monkeypatch):
-    monkeypatch.setattr(events, "MAX_REMEMBERED", 1)
+    monkeypatch.setattr(events, "MAX_RECORDS", 1)
     server, recorder = recording()
     for note in ["a", "b", "a"]:
         recorder.record(SAID._replace(note=note))

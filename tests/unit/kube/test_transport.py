@@ -301,6 +301,7 @@ async def test_what_never_was_connected_is_sent_again_whatever_it_is(nobody):
     assert all(base <= wait <= 2 * base for base, wait in zip(bases, clock.slept, strict=True)), clock.slept
     with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
         await watched(made)
+    await made.close()
 
 
 async def test_a_certificate_that_does_not_fit_is_not_tried_again(tmp_path):
@@ -315,6 +316,7 @@ async def test_a_certificate_that_does_not_fit_is_not_tried_again(tmp_path):
         made = Transport(config, clock=clock, rng=random.Random(1), rate=1000, burst=1000)
         with pytest.raises(errors.Unreachable, match="certificate"):
             await made.request("GET", "/x", what="get", repeatable=True)
+        await made.close()
     assert clock.slept == []
 
 
