@@ -16,10 +16,10 @@ Name = Annotated[str, Meta(min_length=1, max_length=253)]
 """Any other name in Kubernetes, and the name of a GPU model."""
 Uuid = Annotated[str, Meta(min_length=1, max_length=64)]
 """Of a pod, a GPU (`GPU-…`), a slice (`MIG-…`) or a boot."""
-# Also names that a later driver may make up: whether a model has it is for geometry to say.
+# Also names of later drivers: whether a model has the profile is for geometry to decide.
 ProfileText = Annotated[str, Meta(max_length=32, pattern=r"^[1-9][0-9]*g\.[0-9]+gb([+-][a-z.]+)?$")]
 Message = Annotated[str, Meta(max_length=MAX_MESSAGE)]
-"""For people; `words` cuts a text to it."""
+"""For people; `truncated` cuts a text to it."""
 
 Start = Annotated[int, Meta(ge=0, le=127)]
 """A memory slice of a GPU, counted from 0."""
@@ -38,5 +38,5 @@ def bounded_list(most: int, *keys: str) -> Meta:
 
 
 def truncated(text: str) -> str:
-    """The text, cut to what Words may hold: a driver's message can be longer than the server takes."""
+    """The text, cut to the length of a Message: a driver's message can be longer than the server accepts."""
     return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

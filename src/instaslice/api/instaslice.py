@@ -1,7 +1,7 @@
 """The Instaslice object: one per node, of the node's name, cluster-scoped.
 
-One writer a field. The agent of the node creates the object and writes `status` (what is there); the controller
-writes `spec` (what is promised there). Both send JSON patches: server-side apply costs the API server several times
+One writer per field. The agent of the node creates the object and writes `status` (what exists); the controller
+writes `spec` (what is allocated). Both send JSON patches: server-side apply costs the API server several times
 as much for a list of a hundred entries, and with one writer there is nothing to merge. The lists are maps by id, so
 that no two entries are alike and that others may apply.
 """
@@ -36,8 +36,8 @@ class SliceState(StrEnum):
     CREATING = "creating"
     CREATED = "created"
     DELETING = "deleting"
-    # Stays until the allocation is gone from the spec: otherwise the controller could not tell a slice that is
-    # destroyed from one that the agent has not heard of yet.
+    # Stays until the allocation is gone from the spec: otherwise the controller could not tell a destroyed
+    # slice from one that the agent does not know yet.
     DELETED = "deleted"
     FAILED = "failed"
     # Its id is its MIG UUID, or `<gpu>/<gi>` where it is half made. The slot is taken, by whomever.
@@ -85,7 +85,7 @@ class Allocation(ApiStruct, frozen=True):
     @property
     def wanted(self) -> bool:
         """Whether its slice is to exist. The agent acts on this alone; the rest of `state` is for people to read. Our
-        controller writes `deleting` for one that is not; `deleted` and `failed` from another hand mean the same."""
+        controller writes `deleting` for one that is not; `deleted` and `failed` by other writers mean the same."""
         return self.state not in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED)
 
 

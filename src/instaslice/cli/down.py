@@ -9,7 +9,7 @@ from instaslice.local.errors import LocalError
 EXAMPLES = """\b
 Examples:
   instaslice down            the cluster named default
-  instaslice down second     another one
+  instaslice down second     the cluster named second
   instaslice down --all      every cluster of this user
 """
 

@@ -1,4 +1,4 @@
-"""What a pod asks of a node beside its slices, counted as kube-scheduler counts it.
+"""What a pod requests of a node besides its slices, counted as kube-scheduler counts it.
 
 Pure. Follows `PodRequests` of k8s.io/component-helpers, which Kubernetes calls part of its API. Only requests count;
 the API server has filled in those that stand in limits alone.
@@ -34,7 +34,7 @@ def effective(pod: Pod) -> Amounts:
 
 
 def split(amounts: Amounts) -> tuple[Amounts, Amounts]:
-    """What is asked for of others, and what of us: slices by profile, and GPU memory."""
+    """The resources of others, and ours: slices by profile, and GPU memory."""
     ours = {name: amount for name, amount in amounts.items() if name.startswith(OURS)}
     return {name: amount for name, amount in amounts.items() if name not in ours}, ours
 

@@ -67,7 +67,7 @@ class Specs:
         if self._ledger.fleet.full(node):
             known.begin_at = now  # nothing more can be promised there, so nothing is to come
         elif known.begin_at is None:
-            known.begin_at = now + initial_delay(self._took, coming=coming)
+            known.begin_at = now + initial_delay(self._took, arriving=coming)
         return max(0.0, min(known.begin_at - now, QUIET_SECONDS))
 
     async def write(self, node: NodeName) -> float | None:

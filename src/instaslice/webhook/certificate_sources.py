@@ -1,7 +1,7 @@
-"""Keeps a live TLS context in certificates: from our own authority, or from files that somebody else renews.
+"""Sources of the certificates we serve with: our own authority, or files that somebody else renews.
 
-Each has a `context` to serve with and a `step` to call now and then; new connections get what the last step loaded,
-those that are open go on. Nothing is restarted.
+Each has a `context` to serve with and a `refresh` to call periodically; new connections get what it loaded last, open
+ones continue. Nothing is restarted.
 """
 
 import logging
@@ -25,9 +25,9 @@ from instaslice.webhook.manifests import CONFIGURATIONS, HOOK, bundle
 log = logging.getLogger(__name__)
 
 RENEW_SECONDS = 10.0
-"""Between steps: Secret volumes are swapped by a symlink, which is not always told of; a look costs nothing."""
+"""Between refreshes: Secret volumes are swapped by a symlink, without a reliable notification."""
 RETRY_SECONDS = 0.5
-"""Between tries of the first step."""
+"""Between attempts of the first refresh."""
 
 
 class Secret(ApiStruct, frozen=True):
@@ -45,7 +45,7 @@ class CertificateSource(Protocol):
     context: ssl.SSLContext
 
     async def refresh(self) -> None:
-        """Load what is new. Safe to repeat; the first one leaves a context that can serve, or raises."""
+        """Load what is new. Safe to repeat; the first call leaves a context that can serve, or raises."""
         ...
 
 
@@ -64,14 +64,14 @@ class FileSource:
             return
         pair = KeyPair(self._certificate.read_text(), self._key.read_text())
         try:
-            # Elsewhere first: a pair that does not fit leaves a context without any certificate.
+            # Into another context first: a pair that does not match leaves a context without any certificate.
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
         except ssl.SSLError as error:
             if self._loaded is None:
                 raise BadInput(
                     f"{self._certificate} and {self._key.name} are not a pair to serve with: {error}"
                 ) from None
-            # Caught between the two files being written: the old pair serves until the next step.
+            # Caught between the two files being written: the old pair serves until the next refresh.
             log.warning("%s does not fit its key yet: %s", self._certificate, error)
             return
         load_pair(self.context, pair.certificate, pair.key)
@@ -81,7 +81,7 @@ class FileSource:
 class SecretSource:
     """Our own authority, its state in a Secret that all replicas share, its certificates in our configuration.
 
-    Replicas need no leader: a step starts from the Secret and is written only if nobody wrote in between.
+    Replicas need no leader: a refresh starts from the Secret and is written only if nobody wrote in between.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class SecretSource:
         while True:
             found = await self._read()
             before = _state(found)
-            # What was trusted only now has not reached every API server: nothing may build on it in this step.
+            # What became trusted only now has not reached every API server: this refresh must not build on it.
             if before is not None and await self._trust(before):
                 self._load(before)
                 return
@@ -118,7 +118,7 @@ class SecretSource:
             try:
                 await self._write(found, after)
             except Conflict:
-                # Another replica was faster; what it wrote is as good.
+                # Another replica was faster, and its authority is as good.
                 continue
             self._load(after)
             await self._trust(after)
@@ -140,12 +140,12 @@ class SecretSource:
         await self._client.merge(SECRETS, self._secret, {"metadata": version, "data": data})
 
     async def _trust(self, state: AuthorityState) -> bool:
-        """Put the authorities into our configuration; whether that was news to it."""
+        """Write the authorities into our configuration; whether that changed it."""
         wanted = bundle(state.trusted)
         try:
             present = await self._client.get(CONFIGURATIONS, Key("", self._configuration))
         except NotFound:
-            # Nobody asks us yet; it is filled in once it is there.
+            # Nobody calls us yet; it is filled in once it exists.
             return False
         # Tested by name, not by version: replicas that write the same thing at once are not in each other's way.
         ops = [
@@ -168,8 +168,8 @@ class SecretSource:
 
 
 async def start(source: CertificateSource, clock: Clock) -> None:
-    """The first step, until it goes: an API server that has just been started is away at first, and then refuses us
-    (403) until it has read its own roles. Ending with it would only make the wait longer."""
+    """The first refresh, until it succeeds: an API server that has just started is unreachable at first, then answers
+    403 until it has read its own roles. Exiting would only make the wait longer."""
     while True:
         try:
             return await source.refresh()
@@ -179,7 +179,7 @@ async def start(source: CertificateSource, clock: Clock) -> None:
 
 
 async def renew(source: CertificateSource, clock: Clock, *, every: float = RENEW_SECONDS) -> None:
-    """Step every so many seconds. An API server that is away is no reason to stop: what is loaded is good for weeks."""
+    """Refresh periodically. An unreachable API server is no reason to stop: what is loaded is valid for weeks."""
     while True:
         await clock.sleep(every)
         try:

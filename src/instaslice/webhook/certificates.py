@@ -1,10 +1,10 @@
 """Our certificate authority and the certificate we serve with: made, and renewed when it is time.
 
-Pure but for the keys it draws: a state and a time in, the next state out. Nobody is ever without a certificate that
-the API server trusts, because trust comes first and use later:
+Pure but for the keys it draws: a state and a time in, the next state out. At any time we serve with a certificate
+that the API server trusts, because trust comes first and use later:
 
     announce   a new authority is trusted beside the old one, which still signs
-    switch     once every API server must have heard, the new one signs; the old one stays trusted until it expires
+    switch     once every API server must trust it, the new one signs; the old one stays trusted until it expires
     renew      the leaf, by whoever signs, long before it expires
 """
 
@@ -34,7 +34,7 @@ class Lifetimes:
     leaf: datetime.timedelta = 90 * DAY
     leaf_early: datetime.timedelta = 30 * DAY
     settle: datetime.timedelta = datetime.timedelta(hours=1)
-    """Between trusting a new authority and signing with it: far above what an API server needs to hear of it."""
+    """Between trusting a new authority and signing with it: far above what an API server needs to notice it."""
 
 
 class KeyPair(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class KeyPair(msgspec.Struct, frozen=True):
 
 
 class AuthorityState(msgspec.Struct, frozen=True):
-    """All there is to remember: who signs, who will, who did, and the certificate served."""
+    """All that must be stored: who signs, who will, who did, and the certificate served."""
 
     authority: KeyPair
     leaf: KeyPair
@@ -91,7 +91,7 @@ def advance(
         return msgspec.structs.replace(state, leaf=_leaf(state.authority, now, served, lifetimes))
     carried = _served(state.leaf)
     if not carried >= set(served):
-        # Names are added, not exchanged: the replicas of two versions would take turns for ever.
+        # Names are added, not replaced: the replicas of two versions would overwrite each other indefinitely.
         leaf = _leaf(state.authority, now, sorted(carried | set(served)), lifetimes)
         return msgspec.structs.replace(state, leaf=leaf)
     return state

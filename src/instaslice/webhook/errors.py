@@ -2,7 +2,7 @@
 
 InstasliceError
 └── BadInput
-    └── Refused   the pod is turned away; the message goes to whoever made it
+    └── Rejected   the pod is not admitted; the message goes to whoever created it
 """
 
 from instaslice.errors import BadInput

@@ -1,6 +1,6 @@
-"""What the largest node that could ever be there holds: a pod that needs more would wait for ever.
+"""What the largest possible node holds: a pod that needs more would wait indefinitely.
 
-Pure. It looks for what is impossible, not for what fits: the controller knows the nodes, this does not.
+Pure. It finds what is impossible, not what fits: the controller knows the nodes, this does not.
 """
 
 import math
@@ -25,7 +25,7 @@ Share = Callable[[Profile, Model], Fraction]
 
 @dataclass(frozen=True)
 class LargestNode:
-    """`gpus` GPUs, each of any of these models. Without a cluster to look at: all known models, 16 GPUs."""
+    """`gpus` GPUs, each of any of these models. By default all known models, 16 GPUs."""
 
     models: tuple[Model, ...] = field(default_factory=known)
     gpus: int = MAX_GPUS
@@ -58,11 +58,11 @@ class LargestNode:
 
     @cached_property
     def _published(self) -> list[str]:
-        """A model of which nobody has published the memory has profiles named 0gb: nobody means those."""
+        """A model whose memory is not published has profiles named 0gb: nobody means those."""
         return [name for name in self._having if ProfileName.parse(name).gb]
 
     def check_fits(self, wanted: Mapping[ProfileName, int]) -> None:
-        """Raises Refused where no node could hold these slices at the same time."""
+        """Raises Rejected where no node could hold these slices at the same time."""
         for name, count in wanted.items():
             profile, model = max(self._having[str(name)], key=lambda each: each[0].limit)
             if count > profile.limit * self.gpus:

@@ -1,6 +1,6 @@
-"""How the API server is told of us: which pods it sends, where to, and whom it trusts there.
+"""The webhook's registration at the API server: which pods it sends, where to, and whom it trusts there.
 
-Plain documents, made by functions, so that the chart, `instaslice up` and tests say the same thing.
+Plain documents, made by functions, so that `instaslice up`, manual installations and tests use the same.
 """
 
 import base64
@@ -29,7 +29,7 @@ class Hook(ApiStruct, frozen=True):
 
 
 class Configuration(ApiStruct, frozen=True):
-    """A MutatingWebhookConfiguration, as far as we look after it."""
+    """A MutatingWebhookConfiguration, as far as we maintain it."""
 
     metadata: ObjectMeta
     webhooks: list[Hook] | None = None
@@ -67,8 +67,8 @@ def containers(of: str = "object") -> str:
 
 
 def concerns_us() -> str:
-    """CEL: a new pod with slices; or an update that writes again the names that we replaced. Of those that have them
-    since before our time none is an update to ask us about."""
+    """CEL: a new pod with slices; or an update that writes the names again that we replaced. Updates of pods that had
+    them before InstaSlice was installed do not concern us."""
     again = f"{names_any([names.NVIDIA_RESOURCE])} && !({names_any([names.NVIDIA_RESOURCE], 'oldObject')})"
     return f"request.operation == 'CREATE' ? {names_any(PREFIXES)} : {again}"
 
@@ -101,7 +101,7 @@ def configuration(
         "clientConfig": client_config,
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        # A slice pod that slipped by would take whatever NVIDIA's plugin has; others are not asked about at all.
+        # A slice pod that got past us would take whatever NVIDIA's plugin has; other pods are never sent to us.
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",

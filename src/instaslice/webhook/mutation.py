@@ -21,7 +21,7 @@ from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of
 
 FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
-"""Annotations that no pod comes with: we write them once its slices are there."""
+"""Annotations that no new pod may have: we write them once its slices exist."""
 TOLERATION: Final = {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}
 
 Record = dict[str, dict[str, int]]
@@ -31,14 +31,14 @@ Record = dict[str, dict[str, int]]
 def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
     """What to change so that the controller takes the pod; nothing for a pod without slices.
 
-    Raises Refused; its message names the container, but not the pod.
+    Raises Rejected; its message names the container, but not the pod.
     """
     requests: dict[str, list[SliceRequest]] = {}
     for _, container in pod.containers():
         try:
             requests[container.name] = slice_requests_of(container, largest)
-        except Rejected as refused:
-            raise Rejected(f"container {container.name}: {refused}") from None
+        except Rejected as rejected:
+            raise Rejected(f"container {container.name}: {rejected}") from None
     if not any(requests.values()):
         return []
     _check(pod)
@@ -58,13 +58,13 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
 
 
 def reapplied(pod: AdmissionPod) -> list[JsonOp]:
-    """What to change in an update by which a user writes again what we renamed, as `kubectl apply` does with the file
-    that the pod was made from: the names that we gave stand for it. Everything else is for the API server to judge."""
-    again = [op for path, container in pod.containers() for op in _named_before(path, container)]
-    return [*again, *_tolerate(pod)] if again else []
+    """What to change in an update that writes the names again which we replaced, as `kubectl apply` does with the pod's
+    original file: our names stand for them. Everything else is for the API server to judge."""
+    renamed = [op for path, container in pod.containers() for op in _restored_names(path, container)]
+    return [*renamed, *_tolerate(pod)] if renamed else []
 
 
-def _named_before(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
+def _restored_names(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         for name, quantity in present.items():
@@ -151,7 +151,7 @@ def _gate(pod: AdmissionPod) -> Iterator[JsonOp]:
 
 
 def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
-    """The taint that keeps other pods off our nodes is not for this one."""
+    """Tolerate the taint that keeps pods without slices off our nodes."""
     tolerated = any(
         each.key == names.MANAGED and each.operator == "Exists" and each.effect in ("", "NoSchedule")
         for each in pod.spec.tolerations or ()

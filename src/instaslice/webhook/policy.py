@@ -107,7 +107,7 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
             ),
             _validation(
                 # Our webhook renames every such resource that it sees. It is not called for the first time when a later
-                # one has changed a pod, only again: of a pod that had none it is never told.
+                # one has changed a pod, only again: a pod that had none is never sent to it.
                 f"request.operation != 'CREATE' || !variables.served || !({names_any([names.NVIDIA_RESOURCE])})",
                 f"InstaSlice's webhook has not seen the {names.NVIDIA_RESOURCE}* of this pod: it is not registered, or "
                 "a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
@@ -124,7 +124,7 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
                 f"a pod that asks for slices starts with the gate {names.GATE}",
             ),
             _validation(
-                # Nobody would ever take it away.
+                # Nobody would remove it.
                 "request.operation != 'CREATE' || !variables.gated || variables.asks",
                 f"the gate {names.GATE} is for pods that ask for slices; leave it out",
             ),

@@ -31,7 +31,7 @@ class AdmissionMeta(ObjectMeta, frozen=True):
 
 
 class AdmissionPod(ApiStruct, frozen=True):
-    """A pod on its way in: the name may still be missing."""
+    """A pod that is being admitted: the name may still be missing."""
 
     metadata: AdmissionMeta = AdmissionMeta()
     spec: AdmissionPodSpec = AdmissionPodSpec()
@@ -65,7 +65,7 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def allowed(uid: str, patch: Sequence[JsonOp]) -> bytes:
-    """The answer that lets a pod in, changed by `patch`."""
+    """The response that admits a pod, changed by `patch`."""
     answer: dict[str, object] = {"uid": uid, "allowed": True}
     if patch:
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
@@ -73,7 +73,7 @@ def allowed(uid: str, patch: Sequence[JsonOp]) -> bytes:
 
 
 def denied(uid: str, message: str) -> bytes:
-    """The answer that turns a pod away; whoever made it reads `message`."""
+    """The response that rejects a pod; whoever created it reads `message`."""
     return _encode({"uid": uid, "allowed": False, "status": {"code": 400, "reason": "BadRequest", "message": message}})
 
 

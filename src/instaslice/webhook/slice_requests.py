@@ -1,6 +1,6 @@
 """The slices that each container requests, read from its limits and requests and checked.
 
-Pure. Raises Refused with what is wrong and what would be right.
+Pure. Raises Rejected with what is wrong and what would be right.
 """
 
 from collections import Counter
