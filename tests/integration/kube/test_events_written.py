@@ -10,7 +10,7 @@ from waiting import until
 
 from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS, PODS
-from instaslice.kube.events import MAX_REMEMBERED, EventKey, Recorder, reference
+from instaslice.kube.events import MAX_RECORDS, EventKey, Recorder, reference
 from instaslice.kube.meta import key_of
 
 
@@ -83,6 +83,6 @@ async def test_events_for_a_namespace_that_is_not_there_are_lost_and_counted(cli
 
 async def test_memory_is_bounded_and_what_did_not_fit_is_counted(client, train):
     recorder = Recorder(client, controller="instaslice.io/test", instance="test-0", clock=FastClock())
-    for number in range(MAX_REMEMBERED + 10):
+    for number in range(MAX_RECORDS + 10):
         recorder.record(EventKey(train, False, "Waiting", "Place", f"reason {number}"))
     assert recorder.lost == 10
