@@ -1,6 +1,6 @@
 """What our driver adds to NVML, on a real GPU: `bench/gpu.py [INDEX]`.
 
-Slices are made and destroyed in turns through the driver and its lanes, as the agent does it, and by bare calls of
+Slices are made and destroyed in turns through the driver and its executor, as the agent does it, and by bare calls of
 the same NVML functions. The GPU must be idle; it is left empty and out of MIG mode. Then a process that only watches
 the GPU's health says what that costs.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 import pynvml as nvml
 
 from instaslice.drivers import Gpu, Slice
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.nvml import NvmlDriver
 
 ROUNDS = {1: 40, 3: 40}
@@ -70,12 +70,12 @@ class Bare:
         nvml.nvmlGpuInstanceDestroy(gi)
 
 
-async def ours(lanes: Lanes, driver: NvmlDriver, gpu: Gpu, profile: str, start: int, times: Times) -> None:
+async def ours(executor: GpuExecutor, driver: NvmlDriver, gpu: Gpu, profile: str, start: int, times: Times) -> None:
     began = time.perf_counter()
-    made: Slice = await lanes.call(gpu.uuid, "create", lambda: driver.create(gpu.uuid, profile, start))
+    made: Slice = await executor.call(gpu.uuid, "create", lambda: driver.create(gpu.uuid, profile, start))
     times.creates.append(time.perf_counter() - began)
     began = time.perf_counter()
-    await lanes.call(gpu.uuid, "destroy", lambda: driver.destroy(made))
+    await executor.call(gpu.uuid, "destroy", lambda: driver.destroy(made))
     times.destroys.append(time.perf_counter() - began)
 
 
@@ -108,7 +108,7 @@ def filling(driver: NvmlDriver, gpu: Gpu, profile: str, start: int) -> int:
 
 async def compare(driver: NvmlDriver, gpu: Gpu) -> dict[str, float]:
     """The larger ratio of all sizes. A resident slice keeps the GPU awake: the first on an idle one takes longer."""
-    lanes, ratios = Lanes(), {"create_ratio": 0.0, "destroy_ratio": 0.0}
+    executor, ratios = GpuExecutor(), {"create_ratio": 0.0, "destroy_ratio": 0.0}
     smallest = gpu.model.profiles[0]
     resident = driver.create(gpu.uuid, smallest.name, smallest.starts[-1])
     for compute, rounds in ROUNDS.items():
@@ -122,7 +122,7 @@ async def compare(driver: NvmlDriver, gpu: Gpu) -> dict[str, float]:
             # Whoever goes second finds the GPU as the other left it: take turns at that too.
             if number % 2:
                 theirs(bare, direct)
-            await ours(lanes, driver, gpu, size.name, 0, through)
+            await ours(executor, driver, gpu, size.name, 0, through)
             if not number % 2:
                 theirs(bare, direct)
         for key, pick in PICKS.items():

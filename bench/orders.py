@@ -2,7 +2,7 @@
 
 Every distinct arrival order of the 32 layouts of an A100-40GB that InstaSlice's own tests list (openshift/
 instaslice-operator, pkg/scheduler/plugins/mig/mig_test.go, TestFilterValidCombinations) is played on one empty GPU.
-An order is stuck when some slice finds no legal start. No policy is told what will come.
+An order is stuck when some slice has no legal start. No policy knows what will arrive.
 
 `least possible` is exact: over all policies that decide on what came so far, the fewest of these orders that get
 stuck, found by walking the tree of all beginnings. It knows these 657 orders and is no policy for anything else.

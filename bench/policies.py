@@ -1,11 +1,11 @@
 """Every policy in every regime, on mixes that were not used to choose anything.
 
-Loss: what finds no room is gone; score = share of memory slices asked for that was placed. Fill: nothing ends, 105 %
+Loss: what does not fit is gone; score = share of memory slices asked for that was placed. Fill: nothing ends, 105 %
 of what fits ideally is asked for. Queue: first come first served with backfill, load 0.93; score = mean wait in mean
 lives. Moves: loss at load 1.0, each refused demand may move one slice, all slices movable, moves cost nothing.
 
 104 A100-40GB (13 nodes of 8), 24 random mixes, Poisson arrivals, exponential lives. All policies see the same jobs.
-fgd, dp and adaptive know the profiles of 2000 earlier arrivals; adaptive also guesses the load within 10 % and is told
+fgd, dp and adaptive know the profiles of 2000 earlier arrivals; adaptive also guesses the load within 10 % and knows
 the regime. Differences are means over mixes with 95 % confidence intervals (normal, over mixes).
 
     python bench/policies.py [--mixes 24] [--seeds 3]
@@ -22,7 +22,7 @@ from statistics import mean, stdev
 from workloads import GPUS, Mix, capacity, fleet, history, loss, mixes, queue
 
 from instaslice.placement import Placer, Policy, Regime, policies
-from instaslice.placement.rehearsal import NEVER, Job, jobs
+from instaslice.placement.rehearsal import NEVER, Arrival, poisson_arrivals
 
 HELD_OUT = 20_261_116
 """Seed of the mixes. Everything was chosen on mixes of the seeds 7 and 8."""
@@ -39,7 +39,7 @@ Scores = dict[str, list[float]]
 def learned(name: str, asked: dict[str, float], regime: Regime, concurrent: float, seed: int) -> Policy:
     random = Random(seed)
     policy = policies.named(name, asked, random)
-    policy.learn(fleet(), regime, concurrent * random.uniform(0.9, 1.1))
+    policy.tune(fleet(), regime, concurrent * random.uniform(0.9, 1.1))
     return policy
 
 
@@ -47,7 +47,9 @@ def all_policies(asked: dict[str, float], regime: Regime, concurrent: float, see
     return {name: learned(name, asked, regime, concurrent, seed) for name in policies.names()}
 
 
-def played(score: Callable[[Placer, list[Job]], float], ready: dict[str, Policy], lists: list[list[Job]]) -> Scores:
+def played(
+    score: Callable[[Placer, list[Arrival]], float], ready: dict[str, Policy], lists: list[list[Arrival]]
+) -> Scores:
     return {name: [score(Placer(fleet(), policy), each) for each in lists] for name, policy in ready.items()}
 
 
@@ -55,7 +57,7 @@ def in_loss(mix: Mix, number: int, seeds: int, load: float) -> Scores:
     random = Random(number * 1000 + round(load * 10))
     rate = load * capacity(mix)
     ready = all_policies(history(mix, random), Regime.LOSS, rate, number)
-    lists = [jobs(mix, rate, round(rate * 20), random) for _ in range(seeds)]
+    lists = [poisson_arrivals(mix, rate, round(rate * 20), random) for _ in range(seeds)]
     return played(lambda placer, each: loss(placer, each, WARM_UP).share, ready, lists)
 
 
@@ -63,8 +65,8 @@ def in_fill(mix: Mix, number: int, seeds: int) -> Scores:
     random = Random(number * 1000 + 1)
     count = 1.05 * capacity(mix)
     ready = all_policies(history(mix, random), Regime.FILL, count, number)
-    made = [jobs(mix, 1.0, round(count), random) for _ in range(4 * seeds)]
-    lists = [[Job(job.at, NEVER, job.profile) for job in each] for each in made]
+    made = [poisson_arrivals(mix, 1.0, round(count), random) for _ in range(4 * seeds)]
+    lists = [[Arrival(job.at, NEVER, job.profile) for job in each] for each in made]
     return played(lambda placer, each: loss(placer, each, 0.0).share, ready, lists)
 
 
@@ -72,7 +74,7 @@ def in_queue(mix: Mix, number: int, seeds: int) -> Scores:
     random = Random(number * 1000 + 2)
     rate = 0.93 * capacity(mix)
     ready = all_policies(history(mix, random), Regime.QUEUE, rate, number)
-    lists = [jobs(mix, rate, round(rate * 40), random) for _ in range(seeds)]
+    lists = [poisson_arrivals(mix, rate, round(rate * 40), random) for _ in range(seeds)]
     return played(lambda placer, each: queue(placer, each, WARM_UP), ready, lists)
 
 
@@ -80,7 +82,7 @@ def with_moves(mix: Mix, number: int, seeds: int) -> Scores:
     random = Random(number * 1000 + 3)
     rate = capacity(mix)
     policy = learned(OURS, history(mix, random), Regime.LOSS, rate, number)
-    lists = [jobs(mix, rate, round(rate * 20), random) for _ in range(seeds)]
+    lists = [poisson_arrivals(mix, rate, round(rate * 20), random) for _ in range(seeds)]
     still = [loss(Placer(fleet(), policy), each, WARM_UP).share for each in lists]
     moving = [loss(Placer(fleet(), policy), each, WARM_UP, most_moves=1) for each in lists]
     return {

@@ -1,8 +1,8 @@
-"""What thousands of waiting pods of different shapes cost everybody else.
+"""What thousands of waiting pods with different requests cost everybody else.
 
 One user makes 3,500 pods, each with a selector of its own that no node has, on 80 nodes of 16 GPUs. Meanwhile, and for
 a while after the last of them, ordinary pods of another namespace come and go one after the other; each that ends leads
-to a pass along the line. The last line:
+to a pass over the queue. The last line:
 
     RESULT pass_ms_3500=<one whole pass> ordinary_pod_s=<the slowest from creation to no gate> lease_lost=<times>
 
@@ -22,9 +22,10 @@ from creator import pod
 
 from instaslice.api.names import NAMESPACE
 from instaslice.api.pods import gated
+from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.controller import LEASE
+from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.doctor.world import World, look
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
@@ -56,7 +57,7 @@ async def measure(cluster: Cluster, count: int) -> str:
         print(f"{count} odd pods made in {time.monotonic() - began:.0f} s", flush=True)
         waits += [await ordinary(client, len(waits) + number) for number in range(AFTER)]
         lost = await transitions(client) - before
-        world = await look(client, SystemClock())
+        world = await ClusterSnapshot.read(client, SystemClock())
     print(f"{len(waits)} ordinary pods: the middle one {median(waits):.2f} s, the slowest {max(waits):.2f} s")
     return f"pass_ms_{count}={1000 * pass_seconds(world):.0f} ordinary_pod_s={max(waits):.2f} lease_lost={lost}"
 
@@ -94,9 +95,10 @@ async def transitions(client: Client) -> int:
     return (await client.get(LEASES, Key(NAMESPACE, LEASE))).spec.lease_transitions
 
 
-def pass_seconds(world: World) -> float:
-    """A whole pass over all that waits, when room may have come."""
-    dispatcher = Dispatcher(NullOrders(), policies.named(policies.DEFAULT), lambda: 0.0, random.Random(1), Limits())
+def pass_seconds(world: ClusterSnapshot) -> float:
+    """A whole pass over the queue, as when capacity may have become free."""
+    state = ClusterState(policies.named(policies.DEFAULT))
+    dispatcher = Dispatcher(state, NullOrders(), lambda: 0.0, random.Random(1), Limits())
     for node in world.nodes:
         dispatcher.node_changed(None, node)
     for thing in world.instaslices:
@@ -107,11 +109,11 @@ def pass_seconds(world: World) -> float:
     dispatcher.decide()
     took = []
     for _ in range(5):
-        dispatcher.line.retry_all()
+        state.queue.retry_all()
         began = time.process_time()
         dispatcher.decide()
         took.append(time.process_time() - began)
-    print(f"{len(dispatcher.line)} pods in line, a pass {', '.join(f'{1000 * each:.0f}' for each in took)} ms")
+    print(f"{len(state.queue)} pods wait, a pass {', '.join(f'{1000 * each:.0f}' for each in took)} ms")
     return median(took)
 
 

@@ -13,7 +13,7 @@ import time
 from instaslice.placement import policies
 from instaslice.simulate import fleets, mixes, workloads
 from instaslice.simulate.comparison import Comparison, Scenario, compare
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 GPUS_PER_NODE = 8
 
@@ -21,7 +21,7 @@ GPUS_PER_NODE = 8
 def scenario(gpus: int, pods: int, policy: str, queue: str) -> Scenario:
     plan = fleets.from_flags([f"{gpus // GPUS_PER_NODE}x{GPUS_PER_NODE}xA100-40GB"])
     workload = workloads.poisson(plan, mixes.read("uniform", plan), 1.0, 3_600_000, pods)
-    return Scenario(plan, workload, Rules(Queue(queue), warm_up=pods // 5), (policy,), (1,))
+    return Scenario(plan, workload, Rules(QueueDiscipline(queue), warm_up=pods // 5), (policy,), (1,))
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=10_000)
     parser.add_argument("--pods", type=int, default=1_000_000)
     parser.add_argument("--policy", default=policies.DEFAULT, choices=policies.names())
-    parser.add_argument("--queue", default=Queue.NONE.value, choices=[each.value for each in Queue])
+    parser.add_argument("--queue", default=QueueDiscipline.NONE.value, choices=[each.value for each in QueueDiscipline])
     parser.add_argument("--profile", action="store_true", help="print where the time goes; slower")
     options = parser.parse_args()
     made = scenario(options.gpus, options.pods, options.policy, options.queue)

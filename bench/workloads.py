@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from instaslice.geometry import models
 from instaslice.placement import Demand, Fleet, GpuId, Grant, NodeName, Placer, Plan, moves
-from instaslice.placement.rehearsal import Job
+from instaslice.placement.rehearsal import Arrival
 
 MODEL = models.named("A100-40GB")
 PROFILES = ("1g.5gb", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
@@ -65,14 +65,14 @@ def capacity(mix: Mix, gpus: int = GPUS) -> float:
 
 
 class Outcome(NamedTuple):
-    """The share of memory slices asked for that found room at once, and moves made for each slice placed."""
+    """The share of memory slices asked for that fitted at once, and moves made for each slice placed."""
 
     share: float
     moves: float
 
 
-def loss(placer: Placer, jobs: Iterable[Job], warm_up: float, most_moves: int = 0) -> Outcome:
-    """What finds no room is gone; jobs before `warm_up` do not count. Every slice may be moved, at no cost."""
+def loss(placer: Placer, jobs: Iterable[Arrival], warm_up: float, most_moves: int = 0) -> Outcome:
+    """What does not fit is gone; jobs before `warm_up` do not count. Every slice may be moved, at no cost."""
     ends: list[tuple[float, int]] = []
     held: dict[int, Grant] = {}
     holder: dict[Grant, int] = {}
@@ -106,7 +106,7 @@ def loss(placer: Placer, jobs: Iterable[Job], warm_up: float, most_moves: int = 
     return Outcome(given / asked, moved / placed)
 
 
-def queue(placer: Placer, jobs: Sequence[Job], warm_up: float) -> float:
+def queue(placer: Placer, jobs: Sequence[Arrival], warm_up: float) -> float:
     """The mean wait, in mean lives, of jobs that come after `warm_up`: first come first served, smaller may pass."""
     ends: list[tuple[float, int]] = []
     held: dict[int, tuple[Grant, ...]] = {}
@@ -128,15 +128,15 @@ def queue(placer: Placer, jobs: Sequence[Job], warm_up: float) -> float:
         while ends and ends[0][0] <= now:
             then, number = heappop(ends)
             placer.release(held.pop(number))
-            for line in sorted((line for line in waiting if line), key=lambda line: line[0]):
-                while line and start(line[0], then):
-                    line.popleft()
+            for queued in sorted((each for each in waiting if each), key=lambda each: each[0]):
+                while queued and start(queued[0], then):
+                    queued.popleft()
 
     for number, job in enumerate(jobs):
         finish_until(job.at)
-        line = waiting[job.profile]
-        if line or not start(number, job.at):
-            line.append(number)
+        queued = waiting[job.profile]
+        if queued or not start(number, job.at):
+            queued.append(number)
     while any(waiting):
         finish_until(ends[0][0])
     return sum(waits) / len(waits)

@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[1]
 FAKE_WORLD = "tests/unit/controller"
 TESTS = {
     "controller": [FAKE_WORLD],
-    "controller/doctor": [FAKE_WORLD],
+    "doctor": ["tests/unit/doctor"],
     "placement": ["tests/unit/placement", FAKE_WORLD],
     "agent": ["tests/unit/agent"],
     "webhook": ["tests/unit/webhook"],
@@ -38,7 +38,7 @@ TESTS = {
 COPIED = ("src", "tests", "bench", "charts", "pyproject.toml")
 SLOWEST = 5.0
 """A mutant that takes so many times as long as the tests without one has made something endless, which is noticed."""
-LONG = ("tests/unit/controller/test_odd_objects.py", "tests/unit/controller/test_odd_objects_handled.py")
+LONG = ("tests/unit/doctor/test_odd_objects.py", "tests/unit/controller/test_odd_objects_handled.py")
 """Left out: thousands of odd objects take a minute, and would for each mutant that survives."""
 # Shrinking an example tells a person more, and takes minutes; here it is enough that there is one. Properties come
 # last: most mutants die before.

@@ -7,16 +7,28 @@ import grpc.aio
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import podresources_pb2 as pods
 from instaslice.agent.kubelet import services
-from instaslice.agent.places import Places
+from instaslice.agent.kubelet.paths import NodePaths
+
+
+def device_lists(channel):
+    """Every list that a device plugin sends, as it comes."""
+    method = services.LIST_AND_WATCH
+    stream = channel.unary_stream(
+        f"/{method.service}/{method.name}",
+        request_serializer=method.request.SerializeToString,
+        response_deserializer=method.response.FromString,
+    )
+    return aiter(stream(plugins.Empty()))
+
 
 RESOURCE = "gpu.das.com/mig-1g.5gb"
 
 
 class Kubelet:
-    """Registers plugins, and says of each seat which pod has it."""
+    """Registers plugins, and says which pod holds each device id."""
 
     def __init__(self, root):
-        self.places = Places(root / "kubelet", root / "cdi", root / "state")
+        self.paths = NodePaths(root / "kubelet", root / "cdi", root / "state")
         self.registered = {}
         self.held = {}
         self.asked, self.answers = asyncio.Event(), asyncio.Event()
@@ -25,14 +37,14 @@ class Kubelet:
         self._server = None
 
     async def start(self):
-        for folder in (self.places.plugins, self.places.pods.parent):
+        for folder in (self.paths.plugins, self.paths.pod_resources.parent):
             folder.mkdir(parents=True, exist_ok=True)
             for each in folder.glob("*.sock"):
                 each.unlink()
         self.registered.clear()
         self._server = grpc.aio.server()
         services.serve(self._server, {services.REGISTER: self._register, services.LIST_PODS: self._list})
-        for socket in (self.places.plugins / "kubelet.sock", self.places.pods):
+        for socket in (self.paths.plugins / "kubelet.sock", self.paths.pod_resources):
             self._server.add_insecure_port(f"unix:{socket}")
         await self._server.start()
 
@@ -53,7 +65,7 @@ class Kubelet:
         return answer
 
     def channel(self, resource=RESOURCE):
-        return grpc.aio.insecure_channel(f"unix:{self.places.plugins / self.registered[resource]}")
+        return grpc.aio.insecure_channel(f"unix:{self.paths.plugins / self.registered[resource]}")
 
     async def admit(self, pod, *seats):
         async with self.channel() as channel:
@@ -86,7 +98,7 @@ class Listener(Kubelet):
     async def _listen(self, resource):
         async with self.channel(resource) as channel:
             try:
-                async for told in services.LIST_AND_WATCH.watch(channel, plugins.Empty()):
+                async for told in device_lists(channel):
                     await self._advertise(resource, sum(each.health == "Healthy" for each in told.devices))
             except grpc.aio.AioRpcError:
                 return  # the plugin was stopped, and registers again when it is back

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pynvml
 
-from instaslice.agent import watched
+from instaslice.agent import health_watch
 from instaslice.cli.main import main
 
 file, call = Path(sys.argv[1]), pynvml.nvmlDeviceGetGpuInstancePossiblePlacements
@@ -21,6 +21,6 @@ def late(*arguments):
 
 
 pynvml.nvmlDeviceGetGpuInstancePossiblePlacements = late
-watched.AGAIN_SECONDS = 1.0
+health_watch.PROBE_SECONDS = 1.0
 sys.argv[1:2] = []
 main()

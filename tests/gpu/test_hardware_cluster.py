@@ -23,7 +23,7 @@ from waiting import until
 
 from instaslice.api import crd, names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.controller.doctor import check
+from instaslice.doctor import check
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import NAMESPACES, NODES, PODS, PartialObjectMetadata
 from instaslice.kube.meta import Key

@@ -14,9 +14,9 @@ import pynvml
 import pytest
 from watching import running
 
-from instaslice.agent import watched
-from instaslice.agent.watched import WatchedDriver
-from instaslice.drivers import Ailment
+from instaslice.agent import health_watch
+from instaslice.agent.health_watch import WatchedDriver
+from instaslice.drivers import UnhealthyReason
 from instaslice.drivers.nvml import NvmlDriver
 from instaslice.kube.clock import SystemClock
 
@@ -49,18 +49,18 @@ def nvml():
 
 @pytest.fixture
 def soon(monkeypatch):
-    monkeypatch.setattr(watched, "WATCH_SECONDS", 0.5)
-    monkeypatch.setattr(watched, "AGAIN_SECONDS", 0.5)
+    monkeypatch.setattr(health_watch, "WATCH_SECONDS", 0.5)
+    monkeypatch.setattr(health_watch, "PROBE_SECONDS", 0.5)
 
 
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex", "nvmlDeviceGetGpuInstancePossiblePlacements"])
 async def test_a_gpu_that_hangs_at_the_start_is_named_and_joins_when_it_answers(nvml, index, gpu, soon, call):
     nvml.hangs[call] = threading.Event()
-    driver = await WatchedDriver.found(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
-    (silent,) = driver.silent()
-    print("while it hangs:", silent.ill.words)
-    assert driver.discover() == () and silent.ill.kind is Ailment.HUNG
+    driver = await WatchedDriver.open(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
+    (silent,) = driver.unresponsive()
+    print("while it hangs:", silent.unhealthy.message)
+    assert driver.discover() == () and silent.unhealthy.reason is UnhealthyReason.HUNG
     async with running(driver) as news:
         nvml.hangs.pop(call).set()
         await news.wait()
@@ -72,13 +72,13 @@ async def test_a_gpu_that_hangs_at_the_start_is_named_and_joins_when_it_answers(
 
 @pytest.mark.timeout(90)
 async def test_a_gpu_that_hangs_later_is_ill_until_it_answers_and_slices_are_made_meanwhile(nvml, index, gpu, soon):
-    driver = await WatchedDriver.found(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
+    driver = await WatchedDriver.open(partial(NvmlDriver, [index], nvml=nvml), 3.0, SystemClock())
     assert driver.watch_health(gpu.uuid, None, 0) is None
     async with running(driver) as news:
         nvml.hangs["nvmlDeviceGetFieldValues"] = threading.Event()
         await news.wait()
-        print("while it hangs:", driver.watch_health(gpu.uuid, None, 0).words)
-        assert driver.watch_health(gpu.uuid, None, 0).kind is Ailment.HUNG
+        print("while it hangs:", driver.watch_health(gpu.uuid, None, 0).message)
+        assert driver.watch_health(gpu.uuid, None, 0).reason is UnhealthyReason.HUNG
         made = await asyncio.to_thread(driver.create, gpu.uuid, gpu.model.profiles[0].name, 0)
         assert await asyncio.to_thread(driver.slices, gpu.uuid) == (made,)
         await asyncio.to_thread(driver.destroy, made)

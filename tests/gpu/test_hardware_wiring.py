@@ -7,13 +7,13 @@ import pytest
 
 pytest.importorskip("yaml", reason="what nvidia-ctk writes is YAML")
 
-from instaslice.agent.wiring import Nvidia
+from instaslice.agent.kubelet.wiring import NvidiaWiring
 
 
 @pytest.mark.timeout(60)
 def test_every_device_of_a_slice_is_a_device_of_the_machine(driver, gpu):
     made = driver.create(gpu.uuid, gpu.model.profiles[0].name, 0)
-    told = Nvidia(driver.minor, driver.capabilities).edits(made).document()
+    told = NvidiaWiring(driver.minor, driver.capabilities).edits(made).document()
     print(told)
     nodes = {Path(node["path"]): node for node in told["deviceNodes"]}
     assert {Path(f"/dev/nvidia{driver.minor(gpu.uuid)}"), Path("/dev/nvidiactl")} <= nodes.keys()

@@ -1,21 +1,18 @@
-"""The node: makes and destroys the slices that the controller promised there, and reports what is.
+"""The agent of a node: creates and destroys the slices that the controller wants there, and reports what exists.
 
-decision   what one GPU needs next, and what to report of it: pure
-worker     carries that out on one GPU, one call at a time
-node       all GPUs of one node, and the status of its Instaslice object
-report     the part of a status that has changed, as a patch
-resources  what a node advertises
-machines   where the GPUs of a node come from: hardware, or
-emulation  GPUs played for nodes that have none, with faults on demand
-faults     how those faults are written on a node
-watched    hardware whose health is heard from a thread
-fleet      one node or many in one process: watches, queue, writes
-seats      which seat of the kubelet's is whose slice: pure
-seating    the kubelet's side of a real node: hands out seats, learns who holds them
-holdings   who holds which seat, by the kubelet's word
-usage      which slices pods still use although no allocation names them
-plugin     one resource as a device plugin; registration keeps all of them known to the kubelet
-places     where the kubelet and the runtime have their folders
-cdi        what a container is given, as files for its runtime; wiring says what a slice needs
-kubelet    the messages of the kubelet's own APIs
+agent_process     one node or many in one process: watches and queue
+served_node       one of these nodes: reconcile it, and write its status
+node              all GPUs of a node, and its status from their reports
+gpu_worker        carries out what a GPU needs, one call at a time
+worker_context    what a worker needs from its process
+decision          what a GPU needs next, and what to report of it: pure
+report            the part of a status that has changed, as a patch
+usage             which slices pods still use although no allocation names them
+resources         what a node advertises
+gpu_source        where the GPUs of a node come from: hardware, or
+emulation         emulated GPUs for nodes that have none
+fault_annotation  faults of emulated GPUs, as written in an annotation
+health_watch      hardware with a deadline for every call, and its health
+folder_lock       one agent at a time per node
+kubelet           what serves the kubelet of a real node
 """

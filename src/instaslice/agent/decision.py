@@ -1,30 +1,30 @@
-"""What one GPU needs next, and what to report of it: from what is promised, what is there, and what we said before.
+"""What one GPU needs next, and what to report of it: from what is wanted, what is there, and what we reported before.
 
 Pure. The last report is all that an agent remembers over a restart, and it may be older than the hardware: a slice
-may be there that was never reported, and one reported may be gone. Which slice is whose follows from its place
-(profile and start), as neither ids nor UUIDs tell an old slice from a new one.
+may exist that was never reported, and one that was reported may be gone. An allocation and a slice belong together when
+they share a slot (profile and start): neither ids nor UUIDs tell an old slice from a new one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from instaslice.api.bounds import truncated
-from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
+from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
 from instaslice.drivers import GpuUuid, Slice
 from instaslice.geometry import Placement
 
 _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
 
 MISSING = "it is not on the GPU any more"
-TWICE = "its place on the GPU is promised to another allocation too"
+DUPLICATE = "its place on the GPU is promised to another allocation too"
 
-Past = Mapping[str, PreparedSlice]
-"""What we reported last of this GPU, by id."""
+LastReports = Mapping[str, PreparedSlice]
+"""What we last reported of this GPU, by id."""
 
 
-class Place(NamedTuple):
-    """Where a slice is on its GPU: what a promise and a slice are matched by."""
+class Slot(NamedTuple):
+    """Where a slice is on its GPU."""
 
     profile: str
     start: int
@@ -39,7 +39,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """Remove a slice: of an allocation that ends, or one that was left half made."""
+    """Remove a slice whose allocation ends, or one that is half made."""
 
     doomed: Slice
 
@@ -48,138 +48,92 @@ Step = Create | Destroy
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
-    """A GPU as it is now. `ill` is why nothing can be made on it; empty when it is well."""
+class GpuState:
+    """A GPU as it is now. `unhealthy` is why nothing can be made on it; empty when it is healthy."""
 
     uuid: GpuUuid
     found: tuple[Slice, ...]
-    ill: str = ""
-    troubles: Mapping[Place, str] = field(default_factory=dict)
-    """Why a destroy at that place did not succeed yet."""
+    unhealthy: str = ""
+    failures: Mapping[Slot, str] = field(default_factory=dict)
+    """Why the last destroy in that slot failed."""
     lost: str = MISSING
     """Why a slice that was there may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Steps in the order in which to take them, of which all may be tried now, and what to report until then.
+    """Steps in the order in which to take them, all of which may be tried now, and what to report until then.
 
-    `orphans` are slices that nobody asked for: whether and when they go is for the caller to say. Those in `ours`
-    were made for an allocation that left without waiting for them.
+    `orphans` are slices that no allocation names: the caller decides whether and when to destroy them. Those in `ours`
+    were made for an allocation that was removed before its slice.
     """
 
     steps: tuple[Step, ...]
     reports: tuple[PreparedSlice, ...]
     orphans: tuple[Slice, ...] = ()
-    ours: frozenset[Place] = frozenset()
+    ours: frozenset[Slot] = frozenset()
 
 
-def place_of(thing: Allocation | PreparedSlice | Slice) -> Place:
+def slot_of(thing: Allocation | PreparedSlice | Slice) -> Slot:
     if isinstance(thing, Slice):
-        return Place(thing.placement.profile, thing.placement.start)
-    return Place(thing.profile, thing.start)
+        return Slot(thing.placement.profile, thing.placement.start)
+    return Slot(thing.profile, thing.start)
 
 
-def decide(allocations: Sequence[Allocation], gpu: Gpu, past: Past) -> Decision:
-    """Of a GPU that can be read. Deciding again on its own reports, with nothing changed, says the same."""
-    at = {place_of(each): each for each in gpu.found}
-    ends = [each for each in allocations if not each.wanted]
-    wants = [each for each in allocations if each.wanted]
-    reports: list[PreparedSlice] = []
-    destroys: list[Step] = []
-    creates: list[Step] = []
-    # A place is taken out of `at` by whoever owns the slice in it.
-    going: list[Slice] = []
-    for each in ends:
-        held = None if _over(each, wants, past) else at.pop(place_of(each), None)
-        if held is None:
-            reports.append(reported(each, SliceState.DELETED))
-            continue
-        going.append(held)
-        destroys.append(Destroy(held))
-        reports.append(reported(each, SliceState.DELETING, held, gpu.troubles.get(place_of(each), "")))
-    failed: set[Place] = set()
-    owned: set[Place] = set()
-    for each in wants:
-        before = past.get(each.id)
-        held = at.get(place_of(each))
-        if before is not None and before.state is SliceState.FAILED:
-            # It stays failed until the controller takes it back, which may have promised the pod another by now.
-            reports.append(reported(each, SliceState.FAILED, reason=before.reason))
-            failed.add(place_of(each))
-            continue
-        if place_of(each) in owned:
-            # No controller writes that, but an administrator may. Tried, it would find its slot taken for ever.
-            reports.append(reported(each, SliceState.FAILED, reason=TWICE))
-            continue
-        owned.add(place_of(each))
-        if held is not None and held.whole:
-            reports.append(reported(each, SliceState.CREATED, at.pop(place_of(each))))
-        elif held is not None or any(_overlap(other.placement, each) for other in going):
-            # Half made by an agent that was killed; or not gone yet, though the slot was given away.
-            if held is not None:
-                del at[place_of(each)]
-                destroys.append(Destroy(held))
-            reports.append(reported(each, SliceState.CREATING, held, gpu.troubles.get(place_of(each), "")))
-        elif each.state is AllocationState.UNGATED:
-            # Its pod has run: a new, empty slice in its place would hide that from it.
-            reports.append(reported(each, SliceState.FAILED, reason=f"slice lost: {gpu.lost}"))
-        elif gpu.ill:
-            reports.append(reported(each, SliceState.FAILED, reason=gpu.ill))
-        else:
-            creates.append(Create(each))
-            reports.append(reported(each, SliceState.CREATING))
-    orphans: list[Slice] = []
-    promised = {each.id for each in allocations}
-    left = {place_of(each) for each in past.values() if each.state not in _NOT_OURS and each.id not in promised}
-    for place, held in at.items():
-        if place in failed:
-            # What a failed create left behind, perhaps long after it was given up.
-            destroys.append(Destroy(held))
-        else:
-            orphans.append(held)
-        reports.append(_foreign(held, gpu.troubles.get(place, "")))
-    return Decision((*destroys, *creates), tuple(reports), tuple(orphans), frozenset(left & at.keys()))
+def decide(allocations: Sequence[Allocation], gpu: GpuState, last: LastReports) -> Decision:
+    """For a GPU whose slices can be listed. Idempotent: on its own reports, with nothing changed, it decides the
+    same."""
+    ending = [each for each in allocations if not each.wanted]
+    wanted = [each for each in allocations if each.wanted]
+    free = {slot_of(each): each for each in gpu.found}
+
+    doomed = _claim(free, (each for each in ending if not _released(each, wanted, last)))
+    failed = _failed(wanted, free, gpu, last)
+    owned = _claim(free, (each for each in wanted if each.id not in failed))
+    leftovers = _left_by_failed(free, (each for each in wanted if each.id in failed))
+    missing = [each for each in wanted if each.id not in failed and each.id not in owned]
+    if gpu.unhealthy:
+        failed |= {each.id: gpu.unhealthy for each in missing if not _blocked(each, doomed)}
+    creates = [each for each in missing if each.id not in failed and not _blocked(each, doomed)]
+
+    half_made = [each for each in owned.values() if not each.whole]
+    return Decision(
+        steps=(*map(Destroy, (*doomed.values(), *half_made, *leftovers)), *map(Create, creates)),
+        reports=(
+            *(_report_ending(each, doomed.get(each.id), gpu) for each in ending),
+            *(_report_wanted(each, owned.get(each.id), failed.get(each.id), gpu) for each in wanted),
+            *(_report_foreign(each, gpu) for each in free.values()),
+        ),
+        orphans=tuple(each for each in free.values() if each not in leftovers),
+        ours=frozenset(_without_allocation(allocations, last) & free.keys()),
+    )
 
 
-def unreadable(allocations: Sequence[Allocation], past: Past, ill: str) -> tuple[PreparedSlice, ...]:
-    """What to report of a GPU that does not tell what is on it: what was known, and that nothing new can be made."""
-    reports = [each for each in past.values() if each.state is SliceState.FOREIGN]
+def unreadable(allocations: Sequence[Allocation], last: LastReports, unhealthy: str) -> tuple[PreparedSlice, ...]:
+    """What to report of a GPU whose slices cannot be listed: what was known, and that nothing new can be made."""
+    foreign = [each for each in last.values() if each.state is SliceState.FOREIGN]
+    reports = [*foreign]
     for each in allocations:
-        before = past.get(each.id)
+        before = last.get(each.id)
         if not each.wanted:
             gone = before is not None and before.state is SliceState.DELETED
             state = SliceState.DELETED if gone else SliceState.DELETING
-            reports.append(reported(each, state, reason="" if gone else ill))
+            reports.append(report_of(each, state, reason="" if gone else unhealthy))
         elif before is not None and before.state in (SliceState.CREATED, SliceState.FAILED):
             reports.append(before)
-        elif each.state is not AllocationState.UNGATED:
-            reports.append(reported(each, SliceState.FAILED, reason=ill))
+        elif slot_of(each) not in map(slot_of, foreign):
+            reports.append(report_of(each, SliceState.FAILED, reason=unhealthy))
     return tuple(reports)
 
 
-def _over(ended: Allocation, wants: Sequence[Allocation], past: Past) -> bool:
-    """Whether its slice is gone for certain: we said so, and what is in its place is another's by now."""
-    before = past.get(ended.id)
-    if before is not None and before.state is not SliceState.FAILED:
-        return before.state is SliceState.DELETED
-    # Our reports were lost, or it never was. The controller gives a slot away only after we said that it is free.
-    placement = Placement(ended.profile, ended.start, ended.size)
-    return any(_overlap(placement, each) for each in wants)
-
-
-def _overlap(one: Placement, other: Allocation) -> bool:
-    return bool(one.mask & Placement(other.profile, other.start, other.size).mask)
-
-
-def reported(told: Allocation, state: SliceState, held: Slice | None = None, reason: str = "") -> PreparedSlice:
-    """What to say of an allocation; `held` is the slice that was made for it."""
+def report_of(allocation: Allocation, state: SliceState, held: Slice | None = None, reason: str = "") -> PreparedSlice:
+    """The report of an allocation; `held` is the slice that was made for it."""
     return PreparedSlice(
-        id=told.id,
-        gpu=told.gpu,
-        profile=told.profile,
-        start=told.start,
-        size=told.size,
+        id=allocation.id,
+        gpu=allocation.gpu,
+        profile=allocation.profile,
+        start=allocation.start,
+        size=allocation.size,
         state=state,
         mig_uuid=None if held is None else held.mig_uuid,
         gi=None if held is None else held.gi,
@@ -188,7 +142,92 @@ def reported(told: Allocation, state: SliceState, held: Slice | None = None, rea
     )
 
 
-def _foreign(held: Slice, reason: str) -> PreparedSlice:
+# Which slice is whose -------------------------------------------------------------------------------------------------
+
+
+def _claim(free: dict[Slot, Slice], claims: Iterable[Allocation]) -> dict[str, Slice]:
+    """Allocation id → the slice in its slot, taken out of `free`; of two claims for one slot the first wins."""
+    return {each.id: free.pop(slot) for each in claims if (slot := slot_of(each)) in free}
+
+
+def _released(ending: Allocation, wanted: Sequence[Allocation], last: LastReports) -> bool:
+    """Whether its slice is certainly gone: we reported so, and a slice in its slot is already another allocation's."""
+    before = last.get(ending.id)
+    if before is not None and before.state is not SliceState.FAILED:
+        return before.state is SliceState.DELETED
+    # Our reports were lost, or it never existed. The controller reuses a slot only after we reported it free.
+    placement = Placement(ending.profile, ending.start, ending.size)
+    return any(_overlap(placement, each) for each in wanted)
+
+
+def _failed(
+    wanted: Sequence[Allocation], found: Mapping[Slot, Slice], gpu: GpuState, last: LastReports
+) -> dict[str, str]:
+    """Allocation id → why it has no slice and will get none. It stays failed until the controller removes it, which may
+    have given the pod another slice by now."""
+    failed: dict[str, str] = {}
+    taken: set[Slot] = set()
+    for each in wanted:
+        before, slot = last.get(each.id), slot_of(each)
+        if before is not None and before.state is SliceState.FAILED:
+            failed[each.id] = before.reason
+            continue
+        if slot in taken:
+            # No controller writes that, but an administrator may. A create would find its slot taken indefinitely.
+            failed[each.id] = DUPLICATE
+        elif _reported_there(each, last) and not (slot in found and found[slot].whole):
+            # Its pod may be running since we reported it: a new, empty slice in its place would hide the loss.
+            failed[each.id] = f"slice lost: {gpu.lost}"
+        taken.add(slot)
+    return failed
+
+
+def _reported_there(wanted: Allocation, last: LastReports) -> bool:
+    """Whether we reported its slice: as its own, or as foreign, where the controller adopted it for a running pod."""
+    before = last.get(wanted.id)
+    if before is not None:
+        return before.state is SliceState.CREATED
+    return any(each.state is SliceState.FOREIGN and slot_of(each) == slot_of(wanted) for each in last.values())
+
+
+def _left_by_failed(free: Mapping[Slot, Slice], failed: Iterable[Allocation]) -> list[Slice]:
+    """What failed creates left behind, perhaps long after they failed."""
+    return [free[slot] for slot in dict.fromkeys(map(slot_of, failed)) if slot in free]
+
+
+def _blocked(wanted: Allocation, doomed: Mapping[str, Slice]) -> bool:
+    """Whether a slice that is still to be destroyed is in the way: the slot was reused too early."""
+    return any(_overlap(each.placement, wanted) for each in doomed.values())
+
+
+def _without_allocation(allocations: Sequence[Allocation], last: LastReports) -> set[Slot]:
+    """Slots of slices that we made and whose allocation was removed."""
+    known = {each.id for each in allocations}
+    return {slot_of(each) for each in last.values() if each.state not in _NOT_OURS and each.id not in known}
+
+
+def _overlap(one: Placement, other: Allocation) -> bool:
+    return bool(one.mask & Placement(other.profile, other.start, other.size).mask)
+
+
+# Reports --------------------------------------------------------------------------------------------------------------
+
+
+def _report_ending(ending: Allocation, held: Slice | None, gpu: GpuState) -> PreparedSlice:
+    if held is None:
+        return report_of(ending, SliceState.DELETED)
+    return report_of(ending, SliceState.DELETING, held, gpu.failures.get(slot_of(ending), ""))
+
+
+def _report_wanted(wanted: Allocation, held: Slice | None, failure: str | None, gpu: GpuState) -> PreparedSlice:
+    if failure is not None:
+        return report_of(wanted, SliceState.FAILED, reason=failure)
+    if held is not None and held.whole:
+        return report_of(wanted, SliceState.CREATED, held)
+    return report_of(wanted, SliceState.CREATING, held, gpu.failures.get(slot_of(wanted), ""))
+
+
+def _report_foreign(held: Slice, gpu: GpuState) -> PreparedSlice:
     return PreparedSlice(
         id=held.mig_uuid or f"{held.gpu}/{held.gi}",
         gpu=held.gpu,
@@ -199,5 +238,5 @@ def _foreign(held: Slice, reason: str) -> PreparedSlice:
         mig_uuid=held.mig_uuid,
         gi=held.gi,
         ci=held.ci,
-        reason=truncated(reason),
+        reason=truncated(gpu.failures.get(slot_of(held), "")),
     )

@@ -1,7 +1,7 @@
-"""GPUs played for nodes that have none: which ones, where they are remembered, and what is done to them.
+"""Emulated GPUs of nodes that have none: which ones, where their state is kept, and the faults requested for them.
 
 All of it is read from the Node object, so that `kubectl` is the remote control: labels say which GPUs there are,
-annotations what ails them and when the machine was started.
+annotations which faults they have and when the node was rebooted.
 """
 
 import uuid
@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from instaslice.agent import faults
-from instaslice.agent.machines import Say
+from instaslice.agent import fault_annotation
+from instaslice.agent.gpu_source import Warn
 from instaslice.api import names
 from instaslice.drivers import Driver
 from instaslice.drivers.emulated import EmulatedDriver
@@ -26,14 +26,14 @@ MOST_NAME = 180
 _BOOTS = uuid.UUID("0d6a2f0e-6c0b-5a57-8f3e-3a1d5f7c9b21")
 
 
-class Shape(NamedTuple):
-    """Which GPUs a node has. A node of another shape is another machine."""
+class EmulatedGpus(NamedTuple):
+    """Which GPUs a node has."""
 
     model: str
-    gpus: int
+    number: int
 
     @classmethod
-    def of(cls, node: Node) -> "Shape":
+    def of(cls, node: Node) -> "EmulatedGpus":
         """Raises BadInput where the labels do not say it."""
         labels, name = node.metadata.labels, node.metadata.name
         count = labels.get(names.GPU_COUNT, "1")
@@ -44,70 +44,70 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True)
 class Emulation:
-    """How nodes are played. Without `folder` their slices are gone when the process is."""
+    """The GPUs of emulated nodes. Without `folder` their slices end with the process."""
 
     folder: Path | None = None
     latencies: Latencies = INSTANT
-    fixed: Shape | None = None
+    fixed: EmulatedGpus | None = None
     """What every node has, whatever its labels say."""
 
-    def shape(self, node: Node) -> Shape:
+    def gpus(self, node: Node) -> EmulatedGpus:
         """Raises BadInput where the labels do not say it."""
-        return self.fixed or Shape.of(node)
+        return self.fixed or EmulatedGpus.of(node)
 
-    def machine(self, node: Node, say: Say, changed: Callable[[], None]) -> tuple[Driver, "RemoteControl"]:
-        """Raises what `driver` raises. What ails them changes with the node's annotations, which wake us anyway."""
+    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, "AnnotationControl"]:
+        """Raises what `driver` raises. Faults change with the node's annotations, which are watched anyway."""
         driver = self.driver(node)
-        return driver, RemoteControl(driver, partial(say, "BadFault", "Emulate"))
+        return driver, AnnotationControl(driver, partial(warn, "BadFault", "Emulate"))
 
     def driver(self, node: Node) -> EmulatedDriver:
-        """Raises BadInput, UnknownModel, Unsupported, or DriverError where the file is not ours."""
-        shape = self.shape(node)
-        model = models.named(shape.model)
+        """Raises BadInput, UnknownModel, Unsupported, or DriverError where its state file cannot be read."""
+        gpus = self.gpus(node)
+        model = models.named(gpus.model)
         file = self.file(node)
-        return EmulatedDriver(node.metadata.name, [model] * shape.gpus, file=file, latencies=self.latencies)
+        return EmulatedDriver(node.metadata.name, [model] * gpus.number, file=file, latencies=self.latencies)
 
     def forget(self, node: Node) -> None:
-        """The machine is gone, and its GPUs with it."""
+        """The node is gone, and its GPUs with it."""
         if file := self.file(node):
             file.unlink(missing_ok=True)
 
     async def run(self) -> None:
-        """Nothing: played GPUs change when their node does."""
+        """Nothing: emulated GPUs change when their node does."""
 
     def file(self, node: Node) -> Path | None:
-        """Another for a later machine of the same name: a call that hangs in the old one may still write."""
+        """Not shared with a later node of the same name: a call that hangs for the old one may still write."""
         # The uid tells nodes apart; names can be longer than file systems take.
         return self.folder / f"{node.metadata.name[:MOST_NAME]}.{node.metadata.uid}.gpus" if self.folder else None
 
 
-class RemoteControl:
-    """Does to the GPUs of one node what its annotations say. Level-based: asked twice, it does it once."""
+class AnnotationControl:
+    """Applies the annotations of one node to its GPUs. Level-based: applying them twice does it once."""
 
-    def __init__(self, driver: EmulatedDriver, say: Callable[[str], None]) -> None:
+    def __init__(self, driver: EmulatedDriver, warn: Callable[[str], None]) -> None:
         self._driver = driver
-        self._say = say
+        self._warn = warn
         self._faults = ""
 
-    def obey(self, node: Node) -> None:
-        """A fault that cannot be read is said once, and none is in force."""
+    def apply_annotations(self, node: Node) -> None:
+        """Where a fault cannot be parsed, that is reported once and none is in force."""
         annotations = node.metadata.annotations
-        self._boot(node, annotations.get(names.BOOT, ""))
+        self._reboot(node, annotations.get(names.BOOT, ""))
         text = annotations.get(names.FAULT, "")
         if text == self._faults:
             return
         self._faults = text
         gpus = [gpu.uuid for gpu in self._driver.discover()]
         try:
-            faults.inflict(faults.parse(text), self._driver.faults, gpus)
+            fault_annotation.apply(fault_annotation.parse(text), self._driver.faults, gpus)
         except BadInput as error:
-            self._driver.faults.become()
-            self._say(f"annotation {names.FAULT}: {error}")
+            self._driver.faults.replace()
+            self._warn(f"annotation {names.FAULT}: {error}")
 
-    def _boot(self, node: Node, asked: str) -> None:
-        if not asked:
+    def _reboot(self, node: Node, requested: str) -> None:
+        if not requested:
             return
-        # The boot id follows from the annotation, so that a restarted agent sees whether it was obeyed.
-        boot = str(uuid.uuid5(_BOOTS, f"{node.metadata.uid}/{asked}"))
+        # The boot id follows from the annotation, so that a restarted agent sees whether it was done.
+        boot = str(uuid.uuid5(_BOOTS, f"{node.metadata.uid}/{requested}"))
         if self._driver.boot_id() != boot:
             self._driver.reboot(boot)

@@ -1,18 +1,24 @@
-"""The part of a status that has changed, as a patch: geometries are large and static, slices small and busy."""
+"""Reports as values: what has changed in a status, as a patch, and what other modules need from the reported slices.
 
-from collections.abc import Callable
+Geometries are large and static, slices small and busy: so a patch has only the fields that differ.
+"""
+
+from collections.abc import Callable, Iterable
 
 import msgspec
 
+from instaslice.agent.kubelet.device_ids import SliceLocation
 from instaslice.api.instaslice import InstasliceStatus, PreparedSlice, SliceState
+from instaslice.drivers import GpuUuid, MigUuid, Slice
+from instaslice.geometry import Placement
 from instaslice.kube.client import JsonOp
 
 _FIELDS = tuple((field.name, field.encode_name) for field in msgspec.structs.fields(InstasliceStatus))
-_UNDER_WAY = (SliceState.CREATING, SliceState.DELETING)
+_IN_PROGRESS = (SliceState.CREATING, SliceState.DELETING)
 
 
 def patch(before: InstasliceStatus | None, now: InstasliceStatus) -> list[JsonOp]:
-    """Steps from one status to the next; the whole where nothing is known of the one before; none where all is said."""
+    """Steps from one status to the next; the whole status where the one before is not known."""
     if before is None:
         return [JsonOp(op="add", path="/status", value=now)]
     ops = []
@@ -20,39 +26,58 @@ def patch(before: InstasliceStatus | None, now: InstasliceStatus) -> list[JsonOp
         old, new = getattr(before, name), getattr(now, name)
         if old == new:
             continue
-        # A field at its default was never sent, so there may be nothing to remove: an add replaces what is there.
-        ops.append(JsonOp(op="add", path=f"/status/{path}", value=new) if new is not None else _without(path))
+        # A field at its default was never sent, so there may be nothing to replace: an add works either way.
+        if new is None:
+            ops.append(JsonOp(op="remove", path=f"/status/{path}"))
+        else:
+            ops.append(JsonOp(op="add", path=f"/status/{path}", value=new))
     return ops
 
 
-def awaited(before: InstasliceStatus | None, now: InstasliceStatus) -> bool:
-    """Whether somebody may wait to hear it: anything but which spec was seen and that entries which ended are gone. One
-    of a slice that nobody asked for held its slot to the last."""
+def urgent(before: InstasliceStatus | None, now: InstasliceStatus) -> bool:
+    """Whether somebody may wait for it: anything but which spec was seen and that entries which ended are gone. A
+    foreign slice held its slot to the last."""
     if before is None:
         return True
-    told = {each.id: each for each in before.slices}
-    if any(told.get(each.id) != each for each in now.slices):
+    reported = {each.id: each for each in before.slices}
+    if any(reported.get(each.id) != each for each in now.slices):
         return True
-    gone = told.keys() - {each.id for each in now.slices}
-    if any(told[each].state is SliceState.FOREIGN for each in gone):
+    gone = reported.keys() - {each.id for each in now.slices}
+    if any(reported[each].state is SliceState.FOREIGN for each in gone):
         return True
     quiet = {"observed_generation": 0, "slices": (), "summary": None}
     return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)
 
 
-def under_way(status: InstasliceStatus) -> bool:
+def in_progress(status: InstasliceStatus) -> bool:
     """Whether more is about to change by itself."""
-    return any(each.state in _UNDER_WAY for each in status.slices)
+    return any(each.state in _IN_PROGRESS for each in status.slices)
 
 
-def with_holders(status: InstasliceStatus, holder: Callable[[PreparedSlice], str]) -> InstasliceStatus:
-    """The same, with the pod that holds each slice which no allocation names."""
+def with_holders(status: InstasliceStatus, pod_of: Callable[[SliceLocation], str]) -> InstasliceStatus:
+    """The same, with the pod that holds each foreign slice."""
     slices = tuple(
-        msgspec.structs.replace(each, holder=holder(each)) if each.state is SliceState.FOREIGN else each
+        msgspec.structs.replace(each, holder=pod_of(_location(each))) if each.state is SliceState.FOREIGN else each
         for each in status.slices
     )
     return msgspec.structs.replace(status, slices=slices)
 
 
-def _without(path: str) -> JsonOp:
-    return JsonOp(op="remove", path=f"/status/{path}")
+def usable(reports: Iterable[PreparedSlice]) -> dict[str, Slice]:
+    """Allocation id → its slice, where a container could use it."""
+    return {
+        each.id: Slice(
+            GpuUuid(each.gpu), Placement(each.profile, each.start, each.size), each.gi, each.ci, MigUuid(each.mig_uuid)
+        )
+        for each in reports
+        if each.state is SliceState.CREATED and each.mig_uuid is not None and each.gi is not None
+    }
+
+
+def foreign(reports: Iterable[PreparedSlice]) -> set[SliceLocation]:
+    """Where slices exist that no allocation names."""
+    return {_location(each) for each in reports if each.state is SliceState.FOREIGN}
+
+
+def _location(report: PreparedSlice) -> SliceLocation:
+    return SliceLocation(report.gpu, report.profile, report.start)

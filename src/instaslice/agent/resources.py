@@ -1,6 +1,6 @@
 """What a node advertises: for each profile the most that its GPUs could ever hold, and their memory by labels.
 
-The numbers do not change as slices come and go, so that no pod waits for a node status: the ledger keeps pods apart.
+The numbers do not change as slices come and go, so that no pod waits for a node status; the ledger prevents conflicts.
 """
 
 from collections import Counter
@@ -27,12 +27,12 @@ def total(gpus: Iterable[Model]) -> dict[str, int]:
 
 
 def correction(status: NodeStatus, wanted: Mapping[str, str]) -> dict[str, Any]:
-    """The merge patch that makes capacity and allocatable say what is wanted; empty where they do."""
+    """The merge patch that gives capacity and allocatable the wanted values; empty where they have them."""
     changes: dict[str, dict[str, str | None]] = {}
-    for field, told in (("capacity", status.capacity), ("allocatable", status.allocatable)):
-        change: dict[str, str | None] = {name: value for name, value in wanted.items() if told.get(name) != value}
-        # Of GPUs that were here before.
-        change |= {name: None for name in told if _ours(name) and name not in wanted}
+    for field, current in (("capacity", status.capacity), ("allocatable", status.allocatable)):
+        change: dict[str, str | None] = {name: value for name, value in wanted.items() if current.get(name) != value}
+        # Of GPUs that the node had before.
+        change |= {name: None for name in current if _ours(name) and name not in wanted}
         if change:
             changes[field] = change
     return {"status": changes} if changes else {}
@@ -46,13 +46,11 @@ _known: dict[States, dict[str, int]] = {}
 
 
 def _most(states: States) -> dict[str, int]:
-    """Of one GPU. Remembered: a thousand nodes have few models, and `States.of` gives one object for each."""
+    """For one GPU. Cached: a thousand nodes have few models, and `States.of` returns one object for each."""
     if states not in _known:
-        most: Counter[str] = Counter()
-        for layout in states.layouts:
-            most |= Counter(states.placements[k].profile for k in layout)
+        most = {profile.name: states.kinds.most(p)[0] for p, profile in enumerate(states.profiles)}
         _known[states] = {
-            **{names.resource_name(ProfileName.parse(name)): count for name, count in most.items()},
+            **{names.resource_name(ProfileName.parse(name)): count for name, count in most.items() if count},
             names.MEMORY: states.most_label_gb(),
         }
     return _known[states]

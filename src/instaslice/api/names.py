@@ -40,6 +40,8 @@ WAITING = f"{GROUP}/waiting"
 """Annotation of a placeholder: the pod that it was made for."""
 PLACEHOLDER_PRIORITY = "instaslice-placeholder"
 """The PriorityClass of placeholders."""
+PLACEHOLDERS = "instaslice-placeholders"
+"""The namespace of placeholders. Nobody but the controller creates pods there."""
 
 NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""

@@ -1,6 +1,7 @@
-"""What each of our processes may do in a cluster, and no more: RBAC as data, for the chart and for `instaslice up`.
+"""What each of our processes may do in a cluster: RBAC as data, for the chart and for `instaslice up`.
 
-The subject is left open: a ServiceAccount in a real cluster, a user by certificate in a local one.
+Exactly the verbs that are used, and those that only a flag needs are granted with the flag. The subject is a parameter:
+a ServiceAccount in a real cluster, a user with a certificate in a local one.
 """
 
 from collections.abc import Sequence
@@ -23,67 +24,78 @@ def rule(group: str, resources: str, verbs: str, *, named: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class Role:
-    """The rules of one process: in the whole cluster, and in the namespace that we run in."""
+    """The rules of one process: for the whole cluster, for the namespace that it runs in, and for placeholders'."""
 
     cluster: Sequence[Rule]
     own: Sequence[Rule] = ()
+    placeholders: Sequence[Rule] = ()
 
 
-EVENTS: Final = (rule("", "events", "create patch"), rule("events.k8s.io", "events", "create patch"))
+EVENTS: Final = rule("events.k8s.io", "events", "create patch")
 
-CONTROLLER: Final = Role(
-    cluster=(
+
+def controller(*, taint_nodes: bool = False, autoscaling_hints: bool = False) -> Role:
+    """The arguments are the flags of `instaslice controller`."""
+    cluster = [
         rule("", "pods", "get list watch patch"),
         rule("", "pods/status", "patch"),
-        # The taint `gpu.das.com/managed`, where the administrator wants it.
-        rule("", "nodes", "get list watch patch"),
         rule(names.GROUP, "instaslices", "get list watch patch"),
-        # What the scheduler looks at before it binds a pod: it is asked for before slices are made.
-        rule("", "namespaces persistentvolumeclaims persistentvolumes", "get list watch"),
+        # What kube-scheduler reads before it binds a pod: the controller applies the same rules before slices are made.
+        rule("", "nodes namespaces persistentvolumeclaims persistentvolumes", "list watch"),
         rule(
-            "storage.k8s.io",
-            "storageclasses csinodes csidrivers csistoragecapacities volumeattachments",
-            "get list watch",
+            "storage.k8s.io", "storageclasses csinodes csidrivers csistoragecapacities volumeattachments", "list watch"
         ),
-        # What placeholders for node autoscalers are made with.
-        rule("scheduling.k8s.io", "priorityclasses", "patch", named=[names.PLACEHOLDER_PRIORITY]),
-        # A create cannot be bound to a name.
-        rule("scheduling.k8s.io", "priorityclasses", "create"),
-        *EVENTS,
-    ),
-    own=(
-        rule("coordination.k8s.io", "leases", "get create update patch"),
-        # Placeholders.
-        rule("", "pods", "create delete"),
-    ),
-)
+        EVENTS,
+    ]
+    own = [rule("coordination.k8s.io", "leases", "get create update")]
+    placeholders = []
+    if taint_nodes:
+        cluster.append(rule("", "nodes", "patch"))
+    if autoscaling_hints:
+        named = [names.PLACEHOLDER_PRIORITY]
+        cluster.append(rule("scheduling.k8s.io", "priorityclasses", "patch", named=named))
+        # RBAC cannot restrict `create` to a name.
+        cluster.append(rule("scheduling.k8s.io", "priorityclasses", "create"))
+        placeholders.append(rule("", "pods", "create delete"))
+        # Placeholders that earlier versions left in our own namespace.
+        own.append(rule("", "pods", "delete"))
+    return Role(cluster, own, placeholders)
+
 
 AGENT: Final = Role(
     cluster=(
-        rule("", "pods", "get list watch"),
-        rule("", "nodes", "get list watch"),
-        # What the node advertises, where no device plugin does it.
+        # A slice that no allocation names is destroyed only if no pod uses it. The kubelet alone cannot tell: it leaves
+        # out init containers, may know no pod just after its start, and emulated nodes have none. RBAC cannot restrict
+        # `list` to the pods of one node.
+        rule("", "pods", "list"),
+        rule("", "nodes", "list watch"),
+        # The capacity of nodes without a device plugin.
         rule("", "nodes/status", "patch"),
-        rule(names.GROUP, "instaslices", "get list watch create patch delete"),
+        rule(names.GROUP, "instaslices", "list watch create patch delete"),
         rule(names.GROUP, "instaslices/status", "patch"),
-        *EVENTS,
+        EVENTS,
     )
 )
 
 
 def webhook(*, configuration: str = names.WEBHOOK, secret: str = names.WEBHOOK) -> Role:
-    """Keep its certificates in one Secret, and its own caBundle true."""
+    """Keeps its certificates in one Secret, and the caBundle of its configuration up to date."""
     hooks = rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get patch", named=[configuration])
     kept = rule("", "secrets", "get patch", named=[secret])
     return Role(cluster=(hooks,), own=(kept, rule("", "secrets", "create")))
 
 
 def documents(name: str, role: Role, subject: Document, *, namespace: str = names.NAMESPACE) -> list[Document]:
-    """The roles and their bindings, all of one name, as documents to apply in this order."""
-    anywhere, inside = {"name": name}, {"namespace": namespace, "name": name}
-    made = [*_bound("ClusterRole", anywhere, role.cluster, subject)]
+    """Roles and bindings, all with the same name, and the namespace of placeholders if it is used; in the order in
+    which to apply them."""
+    made = _bound("ClusterRole", {"name": name}, role.cluster, subject)
     if role.own:
-        made += _bound("Role", inside, role.own, subject)
+        made += _bound("Role", {"namespace": namespace, "name": name}, role.own, subject)
+    if role.placeholders:
+        # The label keeps the webhook from gating placeholders.
+        metadata = {"name": names.PLACEHOLDERS, "labels": {names.OPT_OUT: names.OPTED_OUT}}
+        made.append({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        made += _bound("Role", {"namespace": names.PLACEHOLDERS, "name": name}, role.placeholders, subject)
     return made
 
 

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import click
 
-from instaslice.agent.emulation import Emulation, Shape
-from instaslice.agent.files import alone
-from instaslice.agent.fleet import Fleet
-from instaslice.agent.machines import Hardware, Machines
-from instaslice.agent.places import Places
-from instaslice.agent.seating import Seating
-from instaslice.agent.wiring import Emulated, Nvidia, Wiring
-from instaslice.agent.worker import Habits
+from instaslice.agent.agent_process import AgentProcess
+from instaslice.agent.emulation import EmulatedGpus, Emulation
+from instaslice.agent.folder_lock import locked
+from instaslice.agent.gpu_source import GpuSource, Hardware
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.kubelet.paths import NodePaths
+from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
+from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.signals import run_until_signalled
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
 from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client, Selector
@@ -45,14 +45,14 @@ Examples:
 @click.option(
     "--kubelet-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Places.kubelet,
+    default=NodePaths.kubelet,
     show_default=True,
     help="With --node: the kubelet's folder.",
 )
 @click.option(
     "--cdi-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    default=Places.cdi,
+    default=NodePaths.cdi,
     show_default=True,
     help="With --node: where the runtime looks for devices; best one that is empty after a boot.",
 )
@@ -91,7 +91,7 @@ Examples:
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
     help="Where is remembered what outlives this process: who holds which slice, and emulated slices.  "
-    f"[default: {Places.state} with --node, otherwise nowhere]",
+    f"[default: {NodePaths.state} with --node, otherwise nowhere]",
 )
 @click.option(
     "--latency",
@@ -142,42 +142,42 @@ def command(
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or play emulated ones (--emulated)")
-    clock, lanes = SystemClock(), Lanes(deadline)
+    clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
-        state_dir = state_dir or Places.state
+        state_dir = state_dir or NodePaths.state
 
     async def run() -> None:
-        machines: Machines
+        gpu_source: GpuSource
         wiring: Wiring
         if emulated:
-            shape = Shape(model, count) if model else None
-            machines, wiring = Emulation(state_dir, LATENCIES[latency], shape), Emulated()
+            fixed = EmulatedGpus(model, count) if model else None
+            gpu_source, wiring = Emulation(state_dir, LATENCIES[latency], fixed), EmulatedWiring()
         else:
             chosen = tuple(gpus.split(","))
-            machines = hardware = await Hardware.found(
+            gpu_source = hardware = await Hardware.open(
                 chosen, enable_mig=enable_mig, proc=proc, deadline=deadline, clock=clock
             )
             driver = hardware.driver
             specs = driver_spec or CTK_SPECS
-            wiring = Nvidia(driver.minor, driver.capabilities, dev=dev, proc=proc, specs=specs)
+            wiring = NvidiaWiring(driver.minor, driver.capabilities, dev=dev, proc=proc, specs=specs)
         freeze_heap()
-        seating = None
+        devices = None
         if node and state_dir:
-            places = Places(kubelet_dir, cdi_dir, state_dir)
-            seating = Seating(places, wiring, lanes=lanes, clock=clock)
+            places = NodePaths(kubelet_dir, cdi_dir, state_dir)
+            devices = NodeDevices(places, wiring, executor=executor, clock=clock)
         async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(2 * rate)) as client:
-            fleet = Fleet(
+            agent = AgentProcess(
                 client,
-                machines,
+                gpu_source,
                 selector=Selector(fields=f"metadata.name={node}") if node else Selector(labels=nodes),
                 clock=clock,
                 rng=random.Random(),
-                habits=Habits(grace, keep_foreign),
-                lanes=lanes,
-                seating=seating,
+                orphan_policy=OrphanPolicy(grace, keep_foreign),
+                executor=executor,
+                devices=devices,
             )
-            await run_until_signalled(fleet.run())
+            await run_until_signalled(agent.run())
 
     # In a rolling update the next agent of a node may start before the last one has ended.
-    with alone(state_dir) if node and state_dir else nullcontext():
+    with locked(state_dir) if node and state_dir else nullcontext():
         asyncio.run(run())

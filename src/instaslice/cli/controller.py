@@ -88,7 +88,7 @@ Examples:
     default=0,
     show_default=True,
     metavar="N",
-    help="Show node autoscalers what pods wait for, with at most N placeholder pods; 0 disables it.",
+    help=f"Show node autoscalers what pods wait for, with at most N placeholder pods in {names.PLACEHOLDERS}; 0: off.",
 )
 @click.option("--rate", type=FiniteRange(1), default=1000, show_default=True, help="Maximum requests per second.")
 def command(
@@ -126,13 +126,13 @@ def command(
         freeze_heap()
         async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(rate)) as client:
             try:
-                await lead_once(client)
+                await run_until_signalled(lead_once(client))
             except* (Deposed, LeaseLost) as ended:
                 for error in leaves(ended):
                     log.warning("%s", error)
                 _restart()
 
-    asyncio.run(run_until_signalled(run()))
+    asyncio.run(run())
     log.info("ended")
 
 

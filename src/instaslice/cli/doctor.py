@@ -1,4 +1,4 @@
-"""`instaslice doctor`: whether everything in a cluster is as it must be."""
+"""`instaslice doctor`: check the invariants of a cluster."""
 
 import asyncio
 import sys
@@ -10,13 +10,13 @@ import click
 import msgspec
 
 from instaslice.cli.terminal.finite_range import FiniteRange
-from instaslice.controller.doctor import Finding, settled
+from instaslice.doctor import Finding, wait_until_settled
 from instaslice.kube.client import Client
 
 EXAMPLES = """\b
 Examples:
-  instaslice doctor              one look
-  instaslice doctor --wait 90    look until all is well and nothing moves, at most 90 seconds; finds what is stuck
+  instaslice doctor              check once
+  instaslice doctor --wait 90    check until all is well and no slice is in transition, at most 90 s; finds stuck slices
   instaslice doctor -o json      for programs
 """
 
@@ -28,19 +28,19 @@ Examples:
     type=FiniteRange(0),
     default=0.0,
     metavar="SECONDS",
-    help="Look again until all is well, at most so long: a cluster in motion has passing states.",
+    help="Check repeatedly until nothing is wrong, for at most this long. A busy cluster has transient findings.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(output: str, wait: float, kubeconfig: Path | None) -> None:
-    """Compare what pods, nodes and Instaslice objects say of each other. Changes nothing.
+    """Check that pods, nodes and Instaslice objects agree with each other. Changes nothing.
 
     Exits with 1 when something is wrong.
     """
 
     async def run() -> list[Finding]:
         async with await Client.connect(kubeconfig) as client:
-            with _shown(wait) as told:
-                return await settled(client, wait, told=told)
+            with _progress(wait) as on_progress:
+                return await wait_until_settled(client, wait, on_progress=on_progress)
 
     found = asyncio.run(run())
     if output == "json":
@@ -51,25 +51,22 @@ def command(output: str, wait: float, kubeconfig: Path | None) -> None:
         sys.exit(1)
 
 
-Told = Callable[[list[Finding], int], None]
-
-
 @contextmanager
-def _shown(wait: float) -> Iterator[Told]:
-    """A line on a terminal that says what is still awaited; nothing in a log."""
+def _progress(wait: float) -> Iterator[Callable[[list[Finding], int], None]]:
+    """A status line on a terminal that says what is still awaited; nothing in a log."""
     if not wait or not sys.stderr.isatty():
         yield lambda _found, _moving: None
         return
     from rich.console import Console
 
-    with Console(stderr=True).status("looking") as status:
-        yield lambda found, moving: status.update(f"{len(found)} findings, {moving} slices being made or destroyed")
+    with Console(stderr=True).status("checking") as status:
+        yield lambda found, moving: status.update(f"{len(found)} findings, {moving} slices being created or destroyed")
 
 
 def _text(found: list[Finding], wait: float) -> None:
     for finding in found:
-        click.echo(f"{finding}{'  (may pass)' if finding.passing and not wait else ''}")
+        click.echo(f"{finding}{'  (may pass)' if finding.transient and not wait else ''}")
     if not found:
         click.echo("nothing wrong")
-    elif not wait and any(finding.passing for finding in found):
-        click.echo("What may pass is worth a second look: instaslice doctor --wait 30", err=True)
+    elif not wait and any(finding.transient for finding in found):
+        click.echo("Findings that may pass are worth a second check: instaslice doctor --wait 30", err=True)

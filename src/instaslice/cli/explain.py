@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from instaslice.controller.doctor import World, look
+from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explain import Explanation, Stage, explain
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
@@ -17,7 +17,7 @@ from instaslice.kube.core import Pod
 from instaslice.placement import policies
 
 MOST_NODES = 4
-"""Nodes that a line names."""
+"""Nodes named on one line."""
 EXAMPLES = """\b
 Examples:
   instaslice explain pod/train               in the namespace default
@@ -36,64 +36,64 @@ Examples:
     type=click.Choice(policies.names()),
     default=policies.DEFAULT,
     show_default=True,
-    help="That of the controller.",
+    help="The policy that the controller runs with.",
 )
 def command(name: str, namespace: str, output: str, kubeconfig: Path | None, policy: str) -> None:
-    """Say in words what state a pod is in, since when and why. Changes nothing."""
+    """Explain what state a pod is in, since when and why. Changes nothing."""
     kind, _, own = name.rpartition("/")
     if kind not in ("", "pod", "pods", "po"):
         raise BadInput(f"{name}: only pods can be explained; write pod/{own}")
 
-    async def run() -> World:
+    async def run() -> ClusterSnapshot:
         async with await Client.connect(kubeconfig) as client:
-            return await look(client, SystemClock(), all_that_schedules=True)
+            return await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
 
-    world = asyncio.run(run())
-    told = explain(world, _find(world, namespace, own), policies.named(policy))
+    cluster = asyncio.run(run())
+    explanation = explain(cluster, _find(cluster, namespace, own), policies.named(policy))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode())
     else:
-        _text(told, world.now)
+        _print_text(explanation, cluster.now)
 
 
-def _find(world: World, namespace: str, name: str) -> Pod:
-    there = {pod.metadata.name: pod for pod in world.pods if pod.metadata.namespace == namespace}
+def _find(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
+    there = {pod.metadata.name: pod for pod in cluster.pods if pod.metadata.namespace == namespace}
     if name in there:
         return there[name]
     near = difflib.get_close_matches(name, there, n=3)
-    elsewhere = sorted({pod.metadata.namespace for pod in world.pods if pod.metadata.name == name})
+    elsewhere = sorted({pod.metadata.namespace for pod in cluster.pods if pod.metadata.name == name})
     hint = f"; did you mean {', '.join(near)}?" if near else ""
     if elsewhere:
         hint = f"; there is one in {', '.join(elsewhere)}: -n {elsewhere[0]}"
     raise BadInput(f"no pod {name} in namespace {namespace}{hint}")
 
 
-def _text(told: Explanation, now: datetime) -> None:
-    asks = ", ".join(f"{count} x {profile}" for profile, count in told.asks.items())
-    click.echo(f"pod {told.pod}: {told.stage}{_for(told.since, now)}")
+def _print_text(explanation: Explanation, now: datetime) -> None:
+    asks = ", ".join(f"{count} x {profile}" for profile, count in explanation.asks.items())
+    click.echo(f"pod {explanation.pod}: {explanation.stage}{_for(explanation.since, now)}")
     if asks:
         click.echo(f"  asks for  {asks}")
-    click.echo(f"  {told.message}")
-    for each in told.left_out:
+    click.echo(f"  {explanation.message}")
+    for each in explanation.left_out:
         click.echo(f"  left out  {each}")
-    for place in told.slices:
+    for place in explanation.slices:
         gpu = f"GPU {place.index}" if place.index is not None else place.gpu
         uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
         where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
         click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
-    if told.stage is not Stage.WAITING:
+    if explanation.stage is not Stage.WAITING:
         return
     click.echo(
-        f"  in line   {told.ahead} {'pod is' if told.ahead == 1 else 'pods are'} ahead of it"
-        if told.ahead
-        else "  in line   first"
+        f"  queue     {explanation.ahead} {'pod is' if explanation.ahead == 1 else 'pods are'} ahead of it"
+        if explanation.ahead
+        else "  queue     first"
     )
-    for why, nodes in told.nodes.items():
+    for why, nodes in explanation.nodes.items():
         click.echo(f"  not on    {_some(nodes)}: {why}")
-    if told.could:
-        click.echo(f"  could     {_some(told.could)} would hold it if nothing else ran there")
+    if explanation.could:
+        click.echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
     else:
-        click.echo("  could     no node would hold it, even empty: it needs another node, or must ask for less")
+        click.echo("  could     no node would hold it, even if empty: add a node, or ask for less")
 
 
 def _some(nodes: list[str]) -> str:

@@ -15,8 +15,8 @@ from instaslice.simulate import alibaba, bound, fleets, migbench, mixes, report,
 from instaslice.simulate.comparison import Comparison, Progress, Scenario, compare
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fractions import FractionAs
-from instaslice.simulate.jobs import Kept
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.jobs import Trace
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 EXAMPLES = """\b
 Examples:
@@ -27,7 +27,7 @@ Examples:
   instaslice simulate --fill --load 1.05 --policy all       nothing ends: how full it gets
   instaslice simulate --trace jobs.jsonl --create-ms 250 --destroy-ms 100 --policy dra --policy adaptive
   instaslice simulate --trace pods.csv --fraction-as compute --resample --load 1.0
-  instaslice simulate --bound --pods 5000 --report out.html what no policy could exceed, and a page to look at
+  instaslice simulate --bound --pods 5000 --report out.html the bound on any policy, and a page with charts
 """
 
 FLEET = "13x8xA100-40GB"
@@ -59,15 +59,15 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--resample", is_flag=True, help="Draw pods from the trace at --load, not at its own times.")
 @click.option(
     "--queue",
-    type=click.Choice([each.value for each in Queue]),
-    help="What becomes of a pod without room: it goes, waits in line, or lets those pass that fit.  "
+    type=click.Choice([each.value for each in QueueDiscipline]),
+    help="What happens to a pod that does not fit: rejected, waits in strict order, or waits while others pass.  "
     "[backfill for a trace, else none]",
 )
 @click.option("--create-ms", type=MS, default=0, show_default=True, help="Time to create a pod's slices.")
 @click.option("--destroy-ms", type=MS, default=0, show_default=True, help="Time to destroy them.")
 @click.option("--warm-up", type=click.FloatRange(0, 0.9), help="Part of the pods not counted.  [0.2; trace, fill: 0]")
 @click.option("--policy", "names", multiple=True, help=f"Repeatable: all, {POLICIES}.  [{policies.DEFAULT}]")
-@click.option("--unknown-mix", is_flag=True, help="Policies are told nothing beforehand and learn as pods arrive.")
+@click.option("--unknown-mix", is_flag=True, help="Policies know nothing beforehand and learn as pods arrive.")
 @click.option("--moves", type=click.IntRange(0), default=0, show_default=True, help="Most slices moved to make room.")
 @click.option("--movable", type=SHARE, default=1.0, show_default=True, help="Part of the pods that may be moved.")
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
@@ -104,7 +104,7 @@ def command(
     output: str,
     as_json: bool,
 ) -> None:
-    """Run pods through a fleet, and say how many found room, how long they waited and what it looked like.
+    """Run pods through a fleet, and report how many fitted, how long they waited and how full it was.
 
     Exact and repeatable: the same flags print the same numbers. Nothing is started and no cluster is needed.
     """
@@ -116,31 +116,31 @@ def command(
     _refuse((replayed or fill) and pods is not None, "--pods is for Poisson arrivals; a trace or --fill has its number")
     wanted = load or 1.0
     workload: workloads.Workload
-    passed_over = 0
+    skipped = 0
     if trace is not None:
-        jobs, passed_over = _trace(trace, plan, FractionAs(fraction_as))
-        workload = workloads.resampled(plan, jobs, wanted, pods or PODS) if resample else workloads.Replay(jobs)
+        jobs, skipped = _trace(trace, plan, FractionAs(fraction_as))
+        workload = workloads.resampled(plan, jobs, wanted, pods or PODS) if resample else workloads.TraceReplay(jobs)
     elif fill:
         workload = workloads.fill_up(plan, mixes.read(mix, plan), wanted)
     else:
         workload = workloads.poisson(plan, mixes.read(mix, plan), wanted, 1000 * life, pods or PODS, lives)
     cold = warm_up if warm_up is not None else 0.0 if fill or replayed else 0.2
-    line = Queue(queue) if queue else Queue.BACKFILL if replayed else Queue.NONE
-    rules = Rules(line, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
+    discipline = QueueDiscipline(queue) if queue else QueueDiscipline.BACKFILL if replayed else QueueDiscipline.NONE
+    rules = Rules(discipline, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
     scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)), not unknown_mix)
     if page is not None:
         report.check(page)
     if with_bound:
         bound.check(workload.count, rules)
     most = partial(bound.most_slices, plan, rules=rules) if with_bound else None
-    with _progress(scenario) as told:
-        found = compare(scenario, told, most)
+    with _progress(scenario) as progress:
+        found = compare(scenario, progress, most)
     if page is not None:
         report.write(page, scenario, found)
     if as_json or output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(report.facts(scenario, found))).decode())
         return
-    _table(scenario, found, passed_over)
+    _table(scenario, found, skipped)
     if page is not None:
         click.echo(f"Report: {page}")
 
@@ -154,7 +154,7 @@ def _fleet(flags: tuple[str, ...], file: Path | None, profiles: str | None) -> F
     return fleets.from_flags(flags or (FLEET,), profiles.split(",") if profiles else ())
 
 
-def _trace(path: Path, plan: FleetPlan, reading: FractionAs) -> Kept:
+def _trace(path: Path, plan: FleetPlan, reading: FractionAs) -> Trace:
     match path.suffix:
         case ".csv":
             return alibaba.read(path, plan.main_model, reading)
@@ -192,14 +192,14 @@ def _progress(scenario: Scenario) -> Iterator[Progress | None]:
         yield lambda policy, more: bar.update(task, advance=more, description=policy)
 
 
-def _table(scenario: Scenario, found: Comparison, passed_over: int) -> None:
+def _table(scenario: Scenario, found: Comparison, skipped: int) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(soft_wrap=True, highlight=False)
     # Rich would shorten columns to the terminal's width, and a pipe's is 80: a long line can still be read.
     console.width = max(console.width, 180)
-    console.print(summary.headline(scenario, passed_over))
+    console.print(summary.headline(scenario, skipped))
     results = (summary.columns(scenario, found), *summary.rows(scenario, found))
     by_profile = summary.profile_rows(scenario, found)
     for title, (header, *lines) in (("", results), (f"{summary.profile_title(scenario)}:", by_profile)):

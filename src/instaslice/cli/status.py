@@ -16,7 +16,7 @@ Examples:
 """
 
 
-class Row(msgspec.Struct):
+class ClusterStatus(msgspec.Struct):
     name: str
     kubernetes: str
     server: str
@@ -47,10 +47,10 @@ def command(name: str | None, output: str) -> None:
         sys.exit(1)
 
 
-def _row(cluster: Cluster) -> Row:
+def _row(cluster: Cluster) -> ClusterStatus:
     record = cluster.record()
     spec = record.spec
-    return Row(
+    return ClusterStatus(
         name=cluster.name,
         kubernetes=spec.kubernetes,
         server=cluster.plane().server,
@@ -65,7 +65,7 @@ def _row(cluster: Cluster) -> Row:
     )
 
 
-def _table(rows: list[Row]) -> None:
+def _table(rows: list[ClusterStatus]) -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -83,5 +83,5 @@ def _table(rows: list[Row]) -> None:
         console.print(table)
         if not all(row.components.values()):
             console.print(
-                f"`instaslice up {row.name}` starts what does not run; `instaslice down {row.name}` removes it."
+                f"`instaslice up {row.name}` starts what is missing; `instaslice down {row.name}` removes the cluster."
             )

@@ -105,6 +105,10 @@ def command(
         raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")
     clock = SystemClock()
 
+    async def stop_serving() -> None:
+        webhook.ready = False
+        await clock.sleep(drain)
+
     async def run() -> None:
         async with AsyncExitStack() as stack:
             certificates: CertificateSource
@@ -119,8 +123,6 @@ def command(
             await start(certificates, clock)
             async with serving(webhook, certificates.context, host=host, port=port) as bound:
                 click.echo(f"serving on port {bound}")
-                await run_until_signalled(renew(certificates, clock, every=check_every))
-                webhook.ready = False
-                await clock.sleep(drain)
+                await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)
 
     asyncio.run(run())

@@ -1,22 +1,39 @@
 """Pods and allocations: which pod gets which slices, when, and how they come back.
 
-    controller  watches and writes; runs in the one process that leads
-    dispatcher  decides: told what is there, gives orders; no network
-    ledger      who was promised what (reservations), rebuilt from the API server at start
-    quarantine  objects that could not be handled
-    longest_waiting  GPUs reserved for the pod that has waited longest
-    wants       the slices that a pod needs; patches what is written to it; words what is said of it, by the teller
-    specs       writes what is promised into the Instaslice objects
-    requests    what kube-scheduler would count for a pod: CPU, memory, storage and the rest
-    admission   whether a node's state, taints and labels let a pod in
-    rooms       what is left on each node beside what is charged to it
-    scheduling  what else the scheduler looks at: volumes, other pods, spread, host ports
-    taints      the taint of managed nodes
-    autoscaling placeholders that show node autoscalers what pods wait for; shapes of nodes they could add
-    doctor      what must hold, checked on a live cluster and in tests; explain says why a pod waits
+    controller         watches, and carries out orders; runs in the one process that leads
+    dispatcher         takes in what the watches report, and serves the waiting queue; gives orders, without a network
+    pod_reconciler     moves one pod along its lifecycle: reserve, ungate, release; its deadlines
+    pod_queue          pods enter and leave the waiting queue, and back off
+    pod_placer         where a pod would go, or why nowhere
+    lifecycle          how far a pod is: waiting, creating, created, ungated, deleting, deleted, failed
+    cluster_state      what is known of the cluster
+    ledger             what is reserved for whom, rebuilt from the API server at start
+    node_record        what the ledger knows of one node
+    reservations       the allocations of a pod
+    longest_waiting    GPUs reserved for the pod that has waited longest
+    quarantine         objects that could not be handled
+    deadlines          what is due later
+    orders             what the dispatcher can order
+    work_queues        orders that are yet to be carried out
+    spec_writer        writes reservations into the Instaslice objects
+    pod_condition      what a pod's condition says: why it waits
+    condition_writer   writes it, and the Event that goes with it
+    patches            the patch that removes a pod's gate
+    explain            everything there is to say of one pod
+    wants              the slices that a pod asks for
+    requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
+    pod_request        both, worked out once for a pod
+    node_admission     whether a node's state, taints and labels let a pod in
+    node_capacity      what is left on each node beside what is charged to it
+    scheduling         what else kube-scheduler looks at: volumes, other pods, spread, host ports
+    taints             the taint of managed nodes
+    autoscaling        shows node autoscalers what pods wait for
+    placeholders       the pods that show it
+    node_shapes        the shapes of node that an autoscaler could add
+    errors             what ends a term
 
-The stock scheduler has the last word about where a pod runs, and it speaks only after we have cut the slices and pinned
-the pod to their node. So requests, admission, rooms and scheduling repeat rules of kube-scheduler exactly, from its
-source and checked against the running program: a pod that we pin where the scheduler will not bind it holds slices for
-nothing.
+The stock scheduler has the last word about where a pod runs, and it speaks only after we have created the slices and
+pinned the pod to their node. So requests, node_admission, node_capacity and scheduling repeat rules of kube-scheduler
+exactly, from its source and checked against the running program: a pod that we pin where the scheduler will not bind it
+holds slices for nothing.
 """

@@ -1,11 +1,12 @@
-"""Tells node autoscalers of the pods that wait for a node: gated pods are invisible to them.
+"""Show node autoscalers the pods that wait for a node: they do not see gated pods.
 
-One placeholder pod a shape of waiting pod, in our own namespace, never more than `limit`. Level-based: what should be
-there follows from the last `set`, what is there from a watch by label, so that a new process finds what an earlier one
-left. designs/0007-autoscaling-hint.md has the reasons.
+One placeholder pod for each shape of waiting pod, in a namespace of its own, at most `limit`. Level-based: the wanted
+placeholders follow from the last `set`, the present ones from a watch, so a new process finds what an earlier one left.
+designs/0007-autoscaling-hint.md has the reasons.
 """
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -16,11 +17,13 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import PODS, PartialObjectMetadata, Pod
-from instaslice.kube.errors import AlreadyExists, Conflict, NotFound
-from instaslice.kube.meta import Key
+from instaslice.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from instaslice.kube.meta import Key, key_of
 from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
+
+log = logging.getLogger(__name__)
 
 PRIORITY_CLASSES = Resource(
     PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
@@ -28,14 +31,15 @@ PRIORITY_CLASSES = Resource(
 MANAGER = "instaslice-controller"
 
 PATIENCE = 10.0
-"""Seconds that a shape must be wanted before its placeholder comes: most slices that are missing are given back before
-any node could be there."""
+"""Seconds that a shape must be wanted before its placeholder is created: most waits end before a new node could be
+ready."""
 PAUSE = 60.0
-"""Seconds without a placeholder after one was bound: the node it showed is there, and the waiting pods go first."""
+"""Seconds without a placeholder after one was bound: its node is there, and the waiting pods take it."""
 
 
-class Hints:
-    """`limit` 0 makes none and removes those of an earlier process; that is the flag turned off."""
+class AutoscalingHints:
+    """`limit` 0, the flag turned off, only removes what an earlier process left. So does any limit with placeholders in
+    `former`, the namespace in which earlier versions created them."""
 
     def __init__(
         self,
@@ -44,6 +48,7 @@ class Hints:
         namespace: str,
         limit: int,
         *,
+        former: str = names.NAMESPACE,
         rng: random.Random,
         patience: float = PATIENCE,
         pause: float = PAUSE,
@@ -55,19 +60,21 @@ class Hints:
         self._rng = rng
         self._patience = patience
         self._pause = pause
-        self._queue: Queue[str] = Queue(clock=clock)
+        self._former = former
+        self._leftovers: dict[Key, Pod] = {}
+        self._queue: Queue[Key] = Queue(clock=clock)
         self._present: Cache[Pod] = Cache()
-        # None until the first `set`: a controller that has not looked yet does not mean that nobody waits.
+        # None until the first `set`: until then it is not known whether pods wait.
         self._wanted: dict[str, dict[str, Any]] | None = None
         self._not_before: dict[str, float] = {}
-        # A thousand pods wait for long, and the controller tells us at every turn.
+        # Manifests, cached: the controller calls `set` after every pass, with up to hundreds of pods.
         self._made: dict[tuple[str, str, int], dict[str, Any]] = {}
 
     def set(self, waiting: Mapping[str, Pod], memory: Mapping[str, int] | None = None) -> None:
-        """The pods, by uid and the most important first, that no present node can hold. Replaces what was set before;
-        cheap to repeat, and returns at once.
+        """The pods that no present node can hold, by uid, the most important first. Replaces what was set before; cheap
+        to repeat, and returns at once.
 
-        `memory` is, for a pod's uid, the GPU memory that an empty node of the shape it needs advertises.
+        `memory`: uid → the GPU memory that an empty node of the shape that the pod needs advertises.
         """
         wanted: dict[str, dict[str, Any]] = {}
         made: dict[tuple[str, str, int], dict[str, Any]] = {}
@@ -85,31 +92,38 @@ class Hints:
         before = self._wanted or {}
         self._wanted = wanted
         for name in {*before, *wanted, *(pod.metadata.name for pod in self._present)}:
-            self._queue.add(name)
+            self._queue.add(Key(self._namespace, name))
 
     async def run(self) -> None:
-        """Until cancelled. What the API server refuses is tried again, ever later."""
+        """Runs until cancelled. Requests that fail are repeated with backoff."""
         if self._limit:
             await self._client.apply(PRIORITY_CLASSES, PRIORITY, manager=MANAGER, force=True)
         selector = Selector(namespace=self._namespace, labels=names.PLACEHOLDER)
         reflector = Reflector(self._client, PODS, self._present, clock=self._clock, rng=self._rng, selector=selector)
-        self._present.on_change(self._look)
+        self._present.on_change(self._enqueue)
+        for pod in await self._client.list(PODS, Selector(namespace=self._former, labels=names.PLACEHOLDER)):
+            self._leftovers[key_of(pod)] = pod
+            self._queue.add(key_of(pod))
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
             await self._present.synced()
             group.create_task(self._queue.work(self._reconcile))
 
-    def _look(self, old: Pod | None, new: Pod | None) -> None:
+    def _enqueue(self, old: Pod | None, new: Pod | None) -> None:
         pod = new or old
         if pod is not None:
-            self._queue.add(pod.metadata.name)
+            self._queue.add(key_of(pod))
 
-    async def _reconcile(self, name: str) -> float | None:
-        """Bring one placeholder to what it should be; the seconds after which to look again."""
+    async def _reconcile(self, key: Key) -> float | None:
+        """Create or remove one placeholder; returns the seconds after which to call it again."""
+        if leftover := self._leftovers.get(key):
+            await self._remove(leftover)
+            return None
         if self._wanted is None:
             return None
+        name = key.name
         wanted = self._wanted.get(name)
-        present = self._present.get(Key(self._namespace, name))
+        present = self._present.get(key)
         now = self._clock.monotonic()
         if present is not None:
             used_up = bool(present.spec.node_name) or present.ended
@@ -127,15 +141,18 @@ class Hints:
         try:
             await self._client.create(PODS, wanted)
         except AlreadyExists:
-            # The watch is behind, and will tell.
-            return None
+            return None  # the watch is behind
         return None
 
     async def _remove(self, pod: Pod) -> None:
-        """At once, without asking a kubelet: it may be gone, and a placeholder must not hold a node's room."""
-        key = Key(self._namespace, pod.metadata.name)
+        """Immediately, without waiting for a kubelet, which may be gone: a placeholder must not occupy a node."""
+        key = key_of(pod)
         try:
             await self._client.delete(PODS, key, uid=pod.metadata.uid, grace_seconds=0)
         except (NotFound, Conflict):
-            # Gone, or another of its name by now: the watch will tell.
-            return
+            return  # gone, or replaced by another of its name
+        except Forbidden as error:
+            if self._limit:
+                raise
+            # The permission is granted with the flag only.
+            log.warning("%s; remove the placeholder by hand: kubectl delete pod -n %s %s", error, *key)

@@ -1,6 +1,6 @@
-"""What is to be looked at later: deadlines without a timer each, in one heap that its owner runs.
+"""Calls that are due later: one heap that its owner runs, instead of a timer for each.
 
-A deadline that is no longer of interest is not taken out; what it calls looks at what is and finds nothing to do.
+A deadline is never cancelled: what it calls is level-based, and finds nothing to do.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ Call = Callable[[float], None]
 
 class Deadlines:
     def __init__(self, failed: Callable[[Exception], object]) -> None:
-        """`failed` is told of what a call raises; the others are called all the same."""
+        """`failed` receives what a call raises; the others are called all the same."""
         self._failed = failed
         self._heap: list[tuple[float, int, Call]] = []
         self._number = 0
@@ -26,9 +26,9 @@ class Deadlines:
         """When the next is due."""
         return self._heap[0][0] if self._heap else None
 
-    def run(self, now: float, over: Callable[[], bool] = lambda: False) -> None:
-        """Everything that is due, or as much of it as there is time for: the rest is due still. What is put in
-        meanwhile waits for the next run, so this ends."""
+    def run(self, now: float, expired: Callable[[], bool] = lambda: False) -> None:
+        """Call everything that is due, or as much as there is time for: the rest stays due. What is added meanwhile
+        waits for the next run, so this ends."""
         last = self._number
         later: list[tuple[float, int, Call]] = []
         while self._heap and self._heap[0][0] <= now:
@@ -40,7 +40,7 @@ class Deadlines:
                 entry[2](now)
             except Exception as error:
                 self._failed(error)
-            if over():
+            if expired():
                 break
         for entry in later:
             heappush(self._heap, entry)

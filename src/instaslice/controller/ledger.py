@@ -1,16 +1,14 @@
-"""Who was promised what, in memory: the controller's truth, rebuilt from the Instaslice objects at start.
+"""What is reserved for whom: the controller's view in memory, rebuilt from the Instaslice objects at start.
 
-Fed with what agents report and told what is decided; knows no network and no clock. The spec of a node follows from
-it, so writing that spec late, or twice, loses nothing.
+Takes in what agents report and what the dispatcher decides; knows no network and no clock. The spec of a node follows
+from it, so writing that spec late, or twice, loses nothing.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
-    EMPTY_STATUS,
     READY,
     Allocation,
     AllocationState,
@@ -22,10 +20,11 @@ from instaslice.api.instaslice import (
     InstasliceStatus,
     PodRef,
     PreparedSlice,
-    SliceState,
 )
 from instaslice.api.pods import Wanted
 from instaslice.api.summary import holds_slot
+from instaslice.controller.lifecycle import Phase, phase_of_slice
+from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
 from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
@@ -33,54 +32,14 @@ from instaslice.placement.fleet import Fleet
 
 log = logging.getLogger(__name__)
 
-UNREADABLE = "unreadable"
-"""The kind of reason for which GPUs are closed of which, or of whose object, nobody can make sense."""
-
-
-@dataclass(slots=True)
-class NodeRecord:
-    """One node: its slots by allocation id, and what else takes room on its GPUs."""
-
-    name: NodeName
-    status: InstasliceStatus = EMPTY_STATUS
-    """What its agent reported last."""
-    allocations: dict[str, TrackedAllocation] = field(default_factory=dict)
-    """What stands in the spec. The fleet holds those on `gpus`."""
-    gpus: dict[GpuId, Model] = field(default_factory=dict)
-    """Its GPUs in the fleet."""
-    unusable: dict[GpuId, str] = field(default_factory=dict)
-    """Reported GPUs that nothing is placed on by what is said of them, and why. Slots on them stay: who has one keeps
-    it."""
-    closed: dict[GpuId, dict[str, str]] = field(default_factory=dict)
-    """GPU → why it is offered to nobody: kind of reason → words. Open where there is none."""
-    foreign_slices: dict[str, Grant] = field(default_factory=dict)
-    """Slices on the hardware that no tracked of ours is for, by their id in the status."""
-    quarantined: dict[Grant, str] = field(default_factory=dict)
-    """Places that failed, and why: held, but by no pod, so that nobody is sent there."""
-    boot_id: str | None = None
-    unreadable: bool = False
-    """Whether the object as it is now cannot be read: what is here is what it was before."""
-    unready: str = ""
-    """Why no pod could start there, in the words of its agent."""
-
-    def spec(self) -> InstasliceSpec:
-        return InstasliceSpec(allocations=tuple(tracked.allocation for tracked in self.allocations.values()))
-
-
-@dataclass(slots=True)
-class LedgerChanges:
-    """What a report changed: pods to look at again, whether room came free, places that were set aside, nodes other
-    than the one reported whose spec may have changed."""
-
-    pods: set[str] = field(default_factory=set)
-    freed: bool = False
-    quarantined: list[Grant] = field(default_factory=list)
-    nodes: set[NodeName] = field(default_factory=set)
+UNREADABLE, UNREADY, HEALTH = "unreadable", "unready", "health"
+"""Kinds of reason to close a GPU: it or the object of its node makes no sense, no pod could start on its node, or it is
+unhealthy."""
 
 
 class Ledger:
     def __init__(self, policy: Policy, node_ready: Callable[[NodeName], bool] = lambda _: True) -> None:
-        """`node_ready` says of a node whether it is there and ready: of two that report one GPU, such a one has it."""
+        """`node_ready`: of two nodes that report one GPU, the one that exists and is ready has it."""
         self._node_ready = node_ready
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
@@ -90,14 +49,14 @@ class Ledger:
         self.duplicates: dict[str, list[Reservation]] = {}
         """All found for one pod; `resolve_duplicates` leaves one: two leaders may have made one each."""
         self._models: dict[ModelGeometry, Model | str] = {}
-        """A str: why nobody could place by it."""
+        """A string says why nothing can be placed by it."""
         self._detached = False
-        """Whether a GPU left the fleet since it was asked who else reports it."""
+        """Whether a GPU has left the fleet that another node may report."""
 
     # What agents report ---------------------------------------------------------------------------------------------
 
     def update(self, thing: Instaslice, now: float) -> LedgerChanges:
-        """Take in an object. Of one that is new here the spec counts too: it is what was promised before us."""
+        """Take in an object. The spec counts only where the object is new here: an earlier process wrote it."""
         name = NodeName(thing.metadata.name)
         changes = LedgerChanges()
         record = self.nodes.get(name)
@@ -113,23 +72,23 @@ class Ledger:
             self._update_slices(record, record.status, changes)
         except Exception:
             if adopt:
-                # Its spec counts once more when it can be read: what is promised there must not be given to others.
+                # Its spec must count when it can be read: what is reserved there must not go to others.
                 self.remove(name)
             raise
         self._reassign_detached(changes)
         return changes
 
-    def quarantine(self, node: NodeName, words: str) -> None:
-        """Nobody can make sense of the object as it is now: what was promised there stays promised, and nothing more
-        is, until the next `report`. Safe to repeat."""
+    def quarantine(self, node: NodeName, why: str) -> None:
+        """The object makes no sense as it is now: what is reserved there stays reserved, and nothing more is until the
+        next `update`. Safe to repeat."""
         record = self.nodes.get(node)
         if record is not None:
             record.unreadable = True
             for gpu in record.gpus:
-                self.close(gpu, node, UNREADABLE, words)
+                self.fleet.close(gpu, UNREADABLE, why)
 
     def remove(self, node: NodeName) -> LedgerChanges:
-        """The object is gone, and with it all that was promised there."""
+        """The object is gone, and with it all that was reserved there."""
         changes = LedgerChanges()
         record = self.nodes.pop(node, None)
         if record is None:
@@ -148,7 +107,7 @@ class Ledger:
         return changes
 
     def reassign_gpus(self) -> LedgerChanges:
-        """Look again at the GPUs that two nodes report: one of the nodes has come, gone, or is ready or not."""
+        """Decide again which node has a GPU that two report: one of them came, went, or changed its readiness."""
         changes = LedgerChanges()
         waiting = [each for each in self.nodes.values() if each.unusable and not each.unreadable]
         for record in sorted(waiting, key=lambda each: (not self._node_ready(each.name), each.name)):
@@ -164,7 +123,7 @@ class Ledger:
     def reserve(
         self, pod: PodRef, wants: Sequence[Wanted], plan: Plan, attempt: str, now: float, cpu: int = 0, memory: int = 0
     ) -> Reservation:
-        """Hold a plan for a pod. `attempt` makes the ids of this try its own. Raises NotFree where it is stale."""
+        """Hold a plan for a pod. `attempt` makes the ids unique. Raises NotFree where the plan is stale."""
         self.placer.commit(plan)
         reservation = Reservation(pod.uid, plan.node, now)
         record = self.nodes[plan.node]
@@ -190,10 +149,10 @@ class Ledger:
         return reservation
 
     def release(self, uid: str, reason: str) -> Reservation | None:
-        """The pod needs its slices no longer. Their places stay held until the agent has destroyed them."""
+        """The pod no longer needs its slices. Their placements stay held until the agent has destroyed them."""
         reservation = self.reservations.pop(uid, None)
         if reservation is not None:
-            reservation.set_state(AllocationState.DELETING, reason)
+            reservation.release(reason)
         return reservation
 
     def resolve_duplicates(self, uid: str, uuids: Sequence[str]) -> list[Reservation]:
@@ -205,7 +164,7 @@ class Ledger:
             self.reservations[uid] = kept
         others = [each for each in duplicates if each is not self.reservations.get(uid)]
         for each in others:
-            each.set_state(AllocationState.DELETING, "the pod was promised other slices too")
+            each.release("the pod was promised other slices too")
         return others
 
     def restore(
@@ -220,12 +179,12 @@ class Ledger:
         memory: int = 0,
         disputed: Collection[str] = (),
     ) -> bool:
-        """Promise again what a pod that is bound to the node holds by its annotation, where the agent reports just
-        these slices and knows of no allocation for them: their object was deleted and made anew.
+        """Reserve again what a pod bound to the node holds according to its annotation, where the agent reports exactly
+        these slices as foreign: the Instaslice object was deleted and created again.
 
-        An annotation alone is not believed. Where the agent can ask a kubelet, that one has to name this pod as the
-        holder of each; where there is no kubelet, nobody knows better, unless the slice is `disputed`: another pod
-        there says so too.
+        An annotation alone is not trusted. Where the agent has a kubelet, the kubelet must name this pod as the holder
+        of each slice. Without a kubelet the annotation decides, unless the slice is `disputed`: another pod there
+        claims it too.
         """
         record = self.nodes.get(node)
         if record is None or not wants or len(uuids) != len(wants):
@@ -245,34 +204,21 @@ class Ledger:
             del left[uuid]
         grants = tuple(record.foreign_slices[uuid] for uuid in found)
         for uuid in found:
-            self.fleet.give_back(record.foreign_slices.pop(uuid))
-        self.reserve(pod, wants, Plan(grants), attempt, now, cpu, memory).set_state(AllocationState.UNGATED)
+            self.fleet.release(record.foreign_slices.pop(uuid))
+        self.reserve(pod, wants, Plan(grants), attempt, now, cpu, memory).show(Phase.UNGATED)
         return True
 
-    def close(self, gpu: GpuId, node: NodeName, kind: str, words: str) -> None:
-        """Offer a GPU to nobody, for this reason. Safe to repeat."""
-        self.nodes[node].closed.setdefault(gpu, {})[kind] = words
-        self.fleet.close(gpu)
-
-    def reopen(self, gpu: GpuId, node: NodeName, kind: str) -> bool:
-        """That reason is gone; whether the GPU is offered again."""
-        record = self.nodes.get(node)
-        if record is None or gpu not in record.gpus:
-            return False
-        reasons = record.closed.get(gpu, {})
-        if reasons.pop(kind, None) is None or reasons:
-            return False
-        del record.closed[gpu]
-        self.fleet.open(gpu)
-        return True
+    def closed(self, node: NodeName) -> dict[GpuId, Mapping[str, str]]:
+        """The GPUs of a node that are not offered, and why: kind of reason → message."""
+        return {gpu: why for gpu in self.nodes[node].gpus if (why := self.fleet.why_closed(gpu))}
 
     def retry_placement(self, node: NodeName, place: Grant) -> bool:
-        """A place that was set aside may be tried again; whether it was set aside."""
+        """A quarantined placement may be tried again. Whether it was quarantined."""
         record = self.nodes.get(node)
         if record is None or place not in record.quarantined:
             return False
         del record.quarantined[place]
-        self.fleet.give_back(place)
+        self.fleet.release(place)
         return True
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -297,16 +243,14 @@ class Ledger:
             if uuid not in record.gpus:
                 continue
             if uuid in unusable:
-                self.close(uuid, record.name, UNREADABLE, unusable[uuid])
-            elif self.reopen(uuid, record.name, UNREADABLE):
+                self.fleet.close(uuid, UNREADABLE, unusable[uuid])
+            elif self.fleet.open(uuid, UNREADABLE):
                 changes.freed = True
-            if (gpu.health is Health.UNHEALTHY) != ("health" in record.closed.get(uuid, ())):
-                changes.pods |= {
-                    each.allocation.pod.uid for each in record.allocations.values() if each.allocation.gpu == uuid
-                }
+            if (gpu.health is Health.UNHEALTHY) != (HEALTH in self.fleet.why_closed(uuid)):
+                changes.pods |= record.pods_on(uuid)
             if gpu.health is Health.UNHEALTHY:
-                self.close(uuid, record.name, "health", gpu.reason or "unhealthy")
-            elif self.reopen(uuid, record.name, "health"):
+                self.fleet.close(uuid, HEALTH, gpu.reason or "unhealthy")
+            elif self.fleet.open(uuid, HEALTH):
                 changes.freed = True
                 self._retry_placements(record, uuid, changes)
         record.unusable = unusable
@@ -316,8 +260,8 @@ class Ledger:
                 self._retry_placements(record, uuid, changes)
 
     def _add(self, record: NodeRecord, gpu: GpuId, model: Model, changes: LedgerChanges) -> str:
-        """Have a GPU in the fleet under this node, with what is promised on it. Why not, where another node has it: one
-        that was registered under a new name, say, while the old one is still there."""
+        """Put a GPU into the fleet under this node, with what is reserved on it. Why not, where another node has it:
+        the machine was registered under a new name, say, while the old node still exists."""
         try:
             owner = self.fleet.node_of[self.fleet.number(gpu)].name
         except UnknownGpu:
@@ -341,10 +285,10 @@ class Ledger:
         return ""
 
     def _detach_gpu(self, record: NodeRecord, gpu: GpuId) -> None:
-        """The GPU is this node's no more; what is promised on it stays in the spec."""
+        """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""
         self.fleet.remove_gpu(gpu)
         del record.gpus[gpu]
-        record.closed.pop(gpu, None)
+
         record.foreign_slices = {name: grant for name, grant in record.foreign_slices.items() if grant.gpu != gpu}
         record.quarantined = {grant: why for grant, why in record.quarantined.items() if grant.gpu != gpu}
         self._detached = True
@@ -352,30 +296,26 @@ class Ledger:
     def _reassign_detached(self, changes: LedgerChanges) -> None:
         """A GPU that has left one node may be reported by another."""
         if self._detached:
-            more = self.reassign_gpus()
-            changes.pods |= more.pods
-            changes.freed |= more.freed
-            changes.quarantined += more.quarantined
-            changes.nodes |= more.nodes
+            changes.add(self.reassign_gpus())
 
     def _update_readiness(self, record: NodeRecord, status: InstasliceStatus, changes: LedgerChanges) -> None:
-        """Nobody is sent where the agent says that no pod could start: its kubelet is silent, say."""
+        """Place nothing where the agent reports that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
         before = record.unready
         record.unready = (
             (ready.message or ready.reason) if ready is not None and ready.status is ConditionStatus.FALSE else ""
         )
         if bool(before) != bool(record.unready):
-            # Those that wait behind their gates, for it to serve again.
+            # Gated ones wait for the node to serve again.
             changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}
         for gpu in record.gpus:
             if record.unready:
-                self.close(gpu, record.name, "unready", record.unready)
-            elif self.reopen(gpu, record.name, "unready"):
+                self.fleet.close(gpu, UNREADY, record.unready)
+            elif self.fleet.open(gpu, UNREADY):
                 changes.freed = True
 
     def _retry_placements(self, record: NodeRecord, gpu: GpuId, changes: LedgerChanges) -> None:
-        """The agent says that a GPU is well, or its machine started anew: what failed there may be tried again."""
+        """A GPU is healthy again, or its machine has rebooted: what failed there may be tried again."""
         for place in [each for each in record.quarantined if each.gpu == gpu]:
             changes.freed |= self.retry_placement(record.name, place)
 
@@ -387,14 +327,14 @@ class Ledger:
             self._drop(record, tracked, f"GPU {gpu} is gone", changes)
 
     def _drop(self, record: NodeRecord, tracked: TrackedAllocation, why: str, changes: LedgerChanges) -> None:
-        """A tracked is no more, and with it the reservation that it was part of."""
+        """An allocation is lost, and with it the reservation that it was part of."""
         uid = tracked.allocation.pod.uid
         del record.allocations[tracked.allocation.id]
         changes.pods.add(uid)
         reservation = self.reservations.get(uid)
         if reservation is not None and tracked in reservation.allocations:
             del self.reservations[uid]
-            reservation.set_state(AllocationState.DELETING, why)
+            reservation.release(why)
 
     def _adopt(self, record: NodeRecord, spec: InstasliceSpec, now: float, changes: LedgerChanges) -> None:
         adopted: dict[tuple[str, str], Reservation] = {}
@@ -402,17 +342,17 @@ class Ledger:
             tracked = TrackedAllocation(record.name, allocation)
             try:
                 if allocation.id in record.allocations:
-                    raise FleetError("there is another of that id")
+                    raise FleetError("another allocation has that id")
                 if tracked.grant.gpu not in record.unusable:
                     self._take(record, tracked.grant)
             except FleetError as error:
-                # Written by another hand, or its GPU is no longer there: it cannot be kept.
+                # Not written by a controller, or its GPU is gone: it cannot be kept.
                 log.error("instaslice %s: allocation %s is dropped: %s", record.name, allocation.id, error)
                 continue
             record.allocations[allocation.id] = tracked
             uid = allocation.pod.uid
             changes.pods.add(uid)
-            if allocation.state in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED):
+            if not allocation.wanted:
                 tracked.set_state(AllocationState.DELETING, allocation.reason)
                 continue
             key = uid, attempt(allocation)
@@ -433,21 +373,22 @@ class Ledger:
             elif tracked.prepared != made:
                 tracked.prepared = made
                 changes.pods.add(tracked.allocation.pod.uid)
-                if made.state is SliceState.CREATED and tracked.allocation.state is AllocationState.CREATING:
-                    tracked.set_state(AllocationState.CREATED)
-                elif made.state is SliceState.FAILED and tracked.allocation.state is AllocationState.CREATING:
-                    tracked.create_error = made.reason or "the agent gave no reason"
-                elif made.state is SliceState.DELETED and tracked.allocation.state is AllocationState.DELETING:
-                    self._free(record, tracked, changes)
+                match phase_of_slice(tracked.allocation, made):
+                    case Phase.CREATED:
+                        tracked.existed = True
+                    case Phase.FAILED:
+                        tracked.create_error = made.reason or "the agent gave no reason"
+                    case Phase.DELETED:
+                        self._free(record, tracked, changes)
         self._update_foreign(record, foreign, changes)
 
     def _free(self, record: NodeRecord, tracked: TrackedAllocation, changes: LedgerChanges) -> None:
         del record.allocations[tracked.allocation.id]
-        if tracked.create_error and tracked.grant.gpu in record.gpus:
+        if tracked.create_error and not tracked.existed and tracked.grant.gpu in record.gpus:
             record.quarantined[tracked.grant] = tracked.create_error
             changes.quarantined.append(tracked.grant)
         elif tracked.grant.gpu in record.gpus:
-            self.fleet.give_back(tracked.grant)
+            self.fleet.release(tracked.grant)
             changes.freed = True
 
     def _update_foreign(self, record: NodeRecord, there: dict[str, PreparedSlice], changes: LedgerChanges) -> None:
@@ -455,9 +396,9 @@ class Ledger:
             name: Grant(record.name, GpuId(made.gpu), made.profile, made.start, made.size)
             for name, made in there.items()
         }
-        # One that is half made has its number for a name, which the next may have elsewhere.
+        # A half-created slice is named by its number, which the next one may have elsewhere.
         for gone in [name for name, grant in record.foreign_slices.items() if grants.get(name) != grant]:
-            self.fleet.give_back(record.foreign_slices.pop(gone))
+            self.fleet.release(record.foreign_slices.pop(gone))
             changes.freed = True
         for name, grant in grants.items():
             if name in record.foreign_slices or grant.gpu not in record.gpus:
@@ -465,13 +406,13 @@ class Ledger:
             try:
                 self._take(record, grant)
             except FleetError as error:
-                # We promised that place just now. The agent will refuse, and the pod is placed elsewhere.
-                log.warning("instaslice %s: slice %s lies where something was promised: %s", record.name, name, error)
+                # We reserved that placement just now. The agent will refuse, and the pod is placed elsewhere.
+                log.warning("instaslice %s: slice %s lies where something is reserved: %s", record.name, name, error)
                 continue
             record.foreign_slices[name] = grant
 
     def _take(self, record: NodeRecord, grant: Grant) -> None:
-        """Hold a place on a GPU of this node. Raises FleetError, also where the GPU is another's."""
+        """Hold a placement on a GPU of this node. Raises FleetError, also where the GPU belongs to another node."""
         if grant.gpu not in record.gpus:
             raise UnknownGpu(f"node {record.name} has no GPU {grant.gpu}")
         self.fleet.take(grant)
@@ -492,7 +433,7 @@ def _holds(pod: PodRef, holder: str | None, *, disputed: bool) -> bool:
 
 
 def _checked(model: Model) -> Model | str:
-    """The model, or why no GPU is like that: nothing may be placed by it, and its states are not to be listed."""
+    """The model, or why no GPU can be like that: nothing is placed by it, and its states are not enumerated."""
     for profile in model.profiles:
         for start in profile.starts:
             if start + profile.size > model.memory_slices:

@@ -60,19 +60,22 @@ class LongestWaiting:
             return
         self.release()
         yield
-        if uid not in self._ledger.reservations and reserved.node in self._ledger.nodes:
+        if uid not in self._ledger.reservations and self._still_there(reserved):
             self._close(reserved)
 
     def release(self) -> None:
         """Reserve nothing. Safe to repeat."""
         if self.reserved is not None:
             reserved, self.reserved = self.reserved, None
-            for gpu in reserved.gpus:
-                self._ledger.reopen(gpu, reserved.node, RESERVED)
+            for gpu in self._still_there(reserved):
+                self._ledger.fleet.open(gpu, RESERVED)
 
     def _close(self, reserved: ReservedGpus) -> None:
         self.reserved = reserved
-        for gpu in reserved.gpus:
-            if gpu in self._ledger.nodes[reserved.node].gpus:
-                why = f"reserved for a pod that has waited longer than {self.patience:.0f} s"
-                self._ledger.close(gpu, reserved.node, RESERVED, why)
+        for gpu in self._still_there(reserved):
+            why = f"reserved for a pod that has waited longer than {self.patience:.0f} s"
+            self._ledger.fleet.close(gpu, RESERVED, why)
+
+    def _still_there(self, reserved: ReservedGpus) -> list[GpuId]:
+        record = self._ledger.nodes.get(reserved.node)
+        return [gpu for gpu in reserved.gpus if record is not None and gpu in record.gpus]

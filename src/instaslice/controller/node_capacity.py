@@ -1,8 +1,8 @@
 """What is left on each node: allocatable minus what is charged to it.
 
-Everything that takes from a node is charged under the uid of its pod: pods that are bound, ours or not, and pods that
-we have promised the node before the scheduler binds them. When a promised pod turns up bound, its charge is replaced,
-so it never counts twice. No clock, no network, nothing awaited.
+What takes from a node is charged under the uid of its pod: pods that are bound, ours or not, and pods with a
+reservation there that the scheduler has yet to bind. When such a pod turns up bound its charge is replaced, so it never
+counts twice. No clock, no network, nothing awaited.
 """
 
 from instaslice.controller.requests import Amounts, amounts
@@ -12,11 +12,12 @@ from instaslice.placement import Changes, NodeIndex, NodeName
 
 
 class NodeCapacities:
-    """Adding and taking back is exact: the order in which nodes and charges come does not matter."""
+    """The nodes, and what is charged to each. The order in which nodes and charges come does not matter."""
 
     def __init__(self, changes: Changes | None = None) -> None:
-        """`changes` is told of every node on which there is more or less room than before."""
+        """`changes` records every node on which there is more or less room than before."""
         self.changes = changes or NodeIndex().changes()
+        self.nodes: dict[NodeName, Node] = {}
         self._allocatable: dict[str, Amounts] = {}
         self._charges: dict[str, tuple[str, Amounts]] = {}
         self._used: dict[str, dict[str, int]] = {}
@@ -27,6 +28,7 @@ class NodeCapacities:
         """Take in a node as it is now; what was charged to its name before it came is kept. Whether it can hold another
         amount than before."""
         name, allocatable = node.metadata.name, amounts(node.status.allocatable)
+        self.nodes[NodeName(name)] = node
         if self._allocatable.get(name) == allocatable:
             return False
         self.changes.add(NodeName(name))
@@ -37,11 +39,12 @@ class NodeCapacities:
         self._free[name] = free
         return True
 
-    def remove_node(self, name: str) -> None:
-        """Nothing fits there from now on. Charges stay until they are taken back: the node may return before that."""
+    def remove_node(self, name: NodeName) -> Node | None:
+        """Nothing fits there from now on. Charges stay until they are discharged: the node may return before that."""
         self._allocatable.pop(name, None)
         self._free.pop(name, None)
-        self.changes.add(NodeName(name))
+        self.changes.add(name)
+        return self.nodes.pop(name, None)
 
     def charge(self, uid: str, node: str, amounts: Amounts) -> bool:
         """Count a pod on a node, in place of what was charged for it before, wherever. Never refuses: what is bound is
@@ -56,7 +59,7 @@ class NodeCapacities:
         return before is not None
 
     def discharge(self, uid: str) -> bool:
-        """The pod is gone, ended, or promised nothing any more; whether it was charged anywhere."""
+        """The pod is gone, has ended, or has no reservation any more. Whether it was charged anywhere."""
         before = self._charges.pop(uid, None)
         if before is None:
             return False
@@ -107,7 +110,7 @@ class NodeCapacities:
             if total:
                 used[resource] = total
             else:
-                # Nodes come and go under ever new names: what is zero is not remembered.
+                # Nodes come and go under new names all the time: zeros are not kept.
                 used.pop(resource, None)
             if free is not None:
                 free[resource] = free.get(resource, 0) - sign * amount

@@ -1,4 +1,4 @@
-"""What the dispatcher wants done, and how long it waits for it."""
+"""What the dispatcher can order, and how long it waits for it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -11,36 +11,36 @@ class Limits:
     """How long things may take, in seconds."""
 
     patience: float = 300.0
-    """Until room is kept for the first in line."""
+    """Until GPUs are reserved for the first pod in the queue."""
     create: float = 120.0
-    """Until a node whose agent does not answer is left alone."""
+    """Until a node whose agent does not answer is avoided."""
     bind: float = 300.0
-    """Until a pod that nobody binds gives its slices back."""
+    """Until a pod that is not bound releases its slices."""
     node: float = 300.0
-    """Until a node that is not ready is given up, as Kubernetes' own default toleration."""
+    """Until a node that is not ready is given up, as with Kubernetes' own default toleration."""
 
 
 class Orders(Protocol):
-    """Each may be given again and again, and looks at what is when its turn comes."""
+    """Each may be repeated, and is carried out according to the state of the cluster when its turn comes."""
 
     def write_spec(self, node: NodeName, *, soon: bool) -> None:
-        """The spec of a node is another; `soon` where somebody waits for it."""
+        """The spec of a node has changed; `soon` where a pod waits for it."""
 
     def ungate(self, uid: str) -> None:
         """All slices of the pod exist."""
 
     def fail(self, uid: str, reason: str) -> None:
-        """The pod cannot run any more and would hog what it holds."""
+        """The pod can never run, and would keep what it holds."""
 
     def update_condition(self, uid: str) -> None:
-        """What is to be said about the pod is another."""
+        """The condition of the pod may have changed."""
 
     def wake(self) -> None:
-        """Somebody who waits may fit now: have `decide` called."""
+        """A waiting pod may fit now: have `decide` called."""
 
 
 class NullOrders:
-    """Carries out none: for whoever only asks a dispatcher what it would do."""
+    """Carries out none: to ask a dispatcher what it would do."""
 
     def write_spec(self, node: NodeName, *, soon: bool) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What is written to a pod, as patches. Pure."""
+"""The patch that ungates a pod. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
-    """Take our gate away, pin the pod to its node, say which slices it got and where: all in one, or nothing.
+    """Remove our gate, pin the pod to its node, and annotate its slices and node: all of it, or nothing.
 
     The pin is a node affinity on the node's name: exact, whatever its labels, and the scheduler looks at no other
     node. Kubernetes lets a gated pod's affinity be narrowed, so each term that is there gets the name beside it; but

@@ -1,6 +1,6 @@
-"""What stands for a waiting pod before a node autoscaler: a pod that kube-scheduler cannot place.
+"""The placeholder of a waiting pod, which makes a node autoscaler add a node: a pod that kube-scheduler cannot place.
 
-Pure. designs/0007-autoscaling-hint.md says why it looks as it does.
+Pure. designs/0007-autoscaling-hint.md has the reasons.
 """
 
 import hashlib
@@ -17,8 +17,7 @@ from instaslice.kube.meta import key_of
 PRIORITY: Mapping[str, Any] = {
     "metadata": {"name": names.PLACEHOLDER_PRIORITY},
     "description": "Pods that tell node autoscalers of pods waiting for a slice. They never run.",
-    # Below every pod that says nothing, above -10, under which Cluster Autoscaler takes a pod for expendable and adds
-    # no node for it.
+    # Below the default of 0; above -10, below which Cluster Autoscaler ignores a pod.
     "value": -1,
     "preemptionPolicy": "Never",
 }
@@ -27,10 +26,10 @@ _encoder = msgspec.json.Encoder(order="sorted")
 
 
 def placeholder(pod: Pod, namespace: str, memory: int = 0) -> dict[str, Any]:
-    """The manifest of the placeholder of a waiting pod; pods that ask for the same get the same, name and all.
+    """The manifest of the placeholder of a waiting pod, equal (its name too) for pods that request the same.
 
-    `memory` is all the GPU memory that an empty node of the wanted shape advertises: asked for as a whole, no node on
-    which a slice is in use has it, however much of other resources it has left.
+    `memory` is all the GPU memory that an empty node of the wanted shape advertises. No node with a slice in use has
+    that much left, whatever else is free there.
     """
     requests = dict(effective(pod))
     del requests["pods"]
@@ -38,7 +37,7 @@ def placeholder(pod: Pod, namespace: str, memory: int = 0) -> dict[str, Any]:
         requests[names.MEMORY] = memory
     spec = {
         "containers": [{"name": "never-runs", "image": "never-runs", "resources": _resources(requests), **_HARMLESS}],
-        **_whither(pod),
+        **_node_constraints(pod),
         "priorityClassName": names.PLACEHOLDER_PRIORITY,
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 0,
@@ -52,7 +51,7 @@ def placeholder(pod: Pod, namespace: str, memory: int = 0) -> dict[str, Any]:
             "labels": {names.PLACEHOLDER: "true"},
             "annotations": {
                 names.WAITING: str(key_of(pod)),
-                # Should one be bound while nobody is there to remove it, it must not keep its node from going.
+                # If it is bound while no controller runs, it must not keep the autoscaler from removing the node.
                 "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
             },
         },
@@ -68,19 +67,19 @@ _HARMLESS = {
         "seccompProfile": {"type": "RuntimeDefault"},
     }
 }
-"""What the strictest pod security standard asks for, whatever our namespace enforces."""
+"""Satisfies the strictest Pod Security Standard, whatever the namespace enforces."""
 
 
 def _resources(amounts: Mapping[str, int]) -> dict[str, dict[str, str]]:
     texts = {name: f"{amount}m" if name == "cpu" else str(amount) for name, amount in amounts.items()}
-    # Devices and huge pages cannot be overcommitted: the API server wants them in limits, and the same there.
+    # Devices and huge pages cannot be overcommitted: the API server requires equal limits.
     limits = {name: text for name, text in texts.items() if "/" in name or name.startswith("hugepages-")}
     return {"requests": texts, "limits": limits}
 
 
-def _whither(pod: Pod) -> dict[str, Any]:
-    """The nodes that the pod would be let in to: those are the nodes to add."""
-    # Towards other pods it stands as it is: what the pod wants of them would be asked for our namespace.
+def _node_constraints(pod: Pod) -> dict[str, Any]:
+    """The constraints of the pod on its node: such a node has to be added."""
+    # Not on other pods: its pod affinity would select pods of the placeholder's namespace.
     near = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     wanted = {
         "nodeSelector": pod.spec.node_selector,

@@ -1,4 +1,8 @@
-"""What is said of a pod: its condition and its Event, from what is."""
+"""What a pod's condition `gpu.das.com/SliceReady` says: whether its slices are ready, and if not, why it waits.
+
+Pure: follows from the cluster's state. The condition writer puts it into the pod and says it in an Event; `explain`
+quotes it.
+"""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -6,9 +10,11 @@ from dataclasses import dataclass
 from instaslice.api import names
 from instaslice.api.pods import gated, held_by_others, unbound
 from instaslice.controller import node_admission
-from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.ledger import NodeRecord
-from instaslice.controller.pod_request import PodRequest
+from instaslice.controller.cluster_state import ClusterState
+from instaslice.controller.ledger import HEALTH
+from instaslice.controller.lifecycle import Phase
+from instaslice.controller.node_record import NodeRecord
+from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.reservations import Reservation
 from instaslice.kube.core import Pod
@@ -21,148 +27,155 @@ FULL = "has no room for the slices on its GPUs"
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """`reason` is what the condition calls its reason: another kind is told at once, the same kind again is not."""
+    """Another `reason` is written at once, another message with the same reason is not."""
 
     ready: bool
     reason: str
     message: str
     warning: bool = False
     message_matters: bool = False
-    """Whether another message is told at once too: it names an object, and a remedy that may be carried out by now."""
+    """Whether another message is written at once too: it names an object and a remedy that may have been applied."""
 
 
-def condition_of(dispatcher: Dispatcher, uid: str) -> PodCondition | None:
+def condition_of(state: ClusterState, placer: PodPlacer, uid: str) -> PodCondition | None:
     """What to say of a pod now; None where there is nothing to say."""
-    pod = dispatcher.pods.get(uid)
+    pod = state.pods.get(uid)
     if pod is None or pod.ended:
         return None
-    if aside := dispatcher.quarantine.why(ObjectKind.POD, uid):
-        told = f"InstaSlice cannot handle this pod and leaves it alone, with all it holds, until it changes: {aside}"
-        return PodCondition(False, "SetAside", told, warning=True)
-    reservation = dispatcher.ledger.reservations.get(uid)
-    if reservation is None:
-        return _without(dispatcher, pod)
-    if gated(pod):
-        where = f"{_listed(dispatcher, reservation)} on node {reservation.node}"
-        if reservation.created and reservation.ungate_refused:
-            why = reservation.ungate_refused
-            told = f"{where}: made, but the gate stays, as the API server refuses its removal: {why}"
-            return PodCondition(False, "UngateRefused", told, warning=True)
-        unready = dispatcher.ledger.nodes[reservation.node].unready
-        if reservation.created and unready:
-            return PodCondition(False, "NodeNotServing", f"{where}: made, but no pod can start there now: {unready}")
-        done = "made, and about to be let go" if reservation.created else "being made"
-        return PodCondition(False, "Creating", f"{where}: {done}")
+    if why := state.quarantine.why(ObjectKind.POD, uid):
+        message = f"InstaSlice cannot handle this pod and leaves it alone, with all it holds, until it changes: {why}"
+        return PodCondition(False, "SetAside", message, warning=True)
+    reservation = state.ledger.reservations.get(uid)
+    if reservation is not None:
+        return _gated(state, reservation, pod) if gated(pod) else _ungated(state, reservation, pod)
+    return _waiting(state, placer, pod) if gated(pod) else _lost(state, pod)
+
+
+def _gated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondition:
+    """Its slices are reserved, and the gate is still there."""
+    where = f"{_listed(state, reservation)} on node {reservation.node}"
+    if reservation.phase(pod) is not Phase.CREATED:
+        return PodCondition(False, "Creating", f"{where}: being created")
+    if why := reservation.ungate_refused:
+        message = f"{where}: created, but the gate stays, as the API server refuses its removal: {why}"
+        return PodCondition(False, "UngateRefused", message, warning=True)
+    if unready := state.ledger.nodes[reservation.node].unready:
+        message = f"{where}: created, but no pod can start there now: {unready}"
+        return PodCondition(False, "NodeNotServing", message)
+    return PodCondition(False, "Creating", f"{where}: created, and about to be ungated")
+
+
+def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondition:
     if reservation.overdue and not pod.spec.node_name:
-        message = (
-            f"not bound to node {reservation.node} ({unbound(pod)}); keeps its slices until another pod needs them"
-        )
-        return PodCondition(False, "NotBound", message, warning=True)
-    return _running(dispatcher, reservation)
+        why = f"not bound to node {reservation.node} ({unbound(pod)})"
+        return PodCondition(False, "NotBound", f"{why}; keeps its slices until another pod needs them", warning=True)
+    if failed := reservation.failed:
+        return PodCondition(False, "SliceLost", failed, warning=True)
+    closed = state.ledger.closed(reservation.node)
+    gpus = dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations)
+    unhealthy = [closed[gpu][HEALTH] for gpu in gpus if HEALTH in closed.get(gpu, {})]
+    if unhealthy:
+        return PodCondition(False, "GpuUnhealthy", "; ".join(unhealthy), warning=True)
+    return PodCondition(True, "SliceReady", f"{_listed(state, reservation)} on node {reservation.node}")
 
 
-def _without(dispatcher: Dispatcher, pod: Pod) -> PodCondition | None:
+def _lost(state: ClusterState, pod: Pod) -> PodCondition:
+    """It is past the gate, and no slices are known to be reserved for it."""
+    name = pod.spec.node_name
+    node, sent = state.nodes.get(NodeName(name)), pod.metadata.annotations.get(names.NODE, name)
+    why = "its slices are not known any more: the Instaslice object of its node was deleted, or its GPU is gone"
+    if name and name != sent:
+        why = f"it was bound to node {name}, past the scheduler: its slices were on node {sent}, and were released"
+    elif name and (node is None or not node.ready):
+        why = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were released"
+    return PodCondition(False, "SliceLost", why, warning=True)
+
+
+def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition | None:
+    """It has the gate, and no slices are reserved for it."""
     uid = pod.metadata.uid
-    if not gated(pod):
-        name = pod.spec.node_name
-        node = dispatcher.nodes.get(NodeName(name))
-        told = "its slices are not known any more: the Instaslice object of its node was deleted, or its GPU is gone"
-        sent = pod.metadata.annotations.get(names.NODE, name)
-        if name and name != sent:
-            told = f"it was bound to node {name}, past the scheduler: its slices were on node {sent}, and were given up"
-        elif name and (node is None or not node.ready):
-            told = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were given up"
-        return PodCondition(False, "SliceLost", told, warning=True)
     if others := held_by_others(pod):
         return PodCondition(False, "Gated", f"waits for other gates first: {', '.join(others)}")
-    if bad := dispatcher.request(pod).invalid:
-        return PodCondition(False, "BadRequest", f"{bad}; delete the pod and ask for slices that exist", warning=True)
-    if why := dispatcher.backing_off.get(uid):
+    if invalid := placer.request(pod).invalid:
+        message = f"{invalid}; delete the pod and ask for slices that exist"
+        return PodCondition(False, "BadRequest", message, warning=True)
+    if why := state.backing_off.get(uid):
         return PodCondition(False, "Waiting", f"{why}; it is placed again in a while")
-    if uid not in dispatcher.queue:
+    if uid not in state.queue:
         return None
-    if held := dispatcher.filters.for_pod(pod).everywhere:
+    if held := state.filters.for_pod(pod).everywhere:
         return PodCondition(False, "WaitingForVolume", held, message_matters=True)
-    refusal = dispatcher.refusal(uid)
+    refusal = placer.refusal(pod)
     if refusal is None:
         return None
     message = str(refusal)
     if refusal.short is Short.NODES:
-        message += f" ({nodes_short(dispatcher, pod, dispatcher.request(pod))})"
-    if broken := out_of_use(dispatcher, pod):
-        message += f"; out of use: {broken}"
+        message += f" ({why_no_node(state, placer, pod)})"
+    if unavailable := out_of_use(state, pod):
+        message += f"; out of use: {unavailable}"
     return PodCondition(False, "Waiting", message)
 
 
-def _running(dispatcher: Dispatcher, reservation: Reservation) -> PodCondition:
-    if failed := reservation.failed:
-        return PodCondition(False, "SliceLost", failed, warning=True)
-    closed = dispatcher.ledger.nodes[reservation.node].closed
-    sick = [closed[gpu]["health"] for gpu in _gpus(reservation) if "health" in closed.get(gpu, {})]
-    if sick:
-        return PodCondition(False, "GpuUnhealthy", "; ".join(sick), warning=True)
-    return PodCondition(True, "SliceReady", f"{_listed(dispatcher, reservation)} on node {reservation.node}")
+def why_no_node(state: ClusterState, placer: PodPlacer, pod: Pod) -> str:
+    """Why nodes do not take a pod, `2 nodes: is cordoned; gpu-1: cpu: …`: first those that would but for what they
+    lack, then those that keep it out or that it does not want, the most frequent reasons first."""
+    near: Counter[str] = Counter()
+    far: Counter[str] = Counter()
+    example: dict[str, NodeName] = {}
+    request, verdict = placer.request(pod), state.filters.for_pod(pod)
+    # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
+    fits_on_gpus = isinstance(placer.beside_our_resources(pod), Plan)
+    counted = request.amounts if fits_on_gpus else request.other_amounts
+    for name in state.ledger.nodes:
+        out = node_out(state, pod, name)
+        why = out or state.capacities.short(name, counted) or verdict(name) or FULL
+        (far if out else near)[why] += 1
+        example.setdefault(why, name)
+    reasons = [*near.most_common(), *far.most_common()]
+    parts = [f"{count} nodes: {why}" if count > 1 else f"{example[why]}: {why}" for why, count in reasons]
+    more = len(parts) - MOST_NODES
+    return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
 
 
-def _gpus(reservation: Reservation) -> list[GpuId]:
-    return list(dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations))
+def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
+    """Why a node is out of the question for a pod, whatever it has left."""
+    node = state.nodes.get(name)
+    if node is not None:
+        return node_admission.refusal(pod, node)
+    why = state.quarantine.why(ObjectKind.NODE, name)
+    return f"is set aside: {why}" if why else "is gone"
 
 
-def _numbers(record: NodeRecord) -> dict[GpuId, int]:
-    return {gpu: index for index, gpu in enumerate(record.gpus)}
+def out_of_use(state: ClusterState, pod: Pod) -> str:
+    """What a pod could use if it were healthy: closed GPUs and placements that failed, and why."""
+    parts: list[str] = []
+    for name, record in state.ledger.nodes.items():
+        failed = {each.grant: each.create_error for each in record.allocations.values() if each.create_error}
+        failed |= record.quarantined
+        closed = state.ledger.closed(name)
+        if not (failed or closed) or node_out(state, pod, name):
+            continue
+        if record.unready:
+            parts.append(f"node {name} ({record.unready})")
+            continue
+        numbers = _numbers(record)
+        parts += [f"GPU {numbers[gpu]} of {name} ({'; '.join(why.values())})" for gpu, why in closed.items()]
+        parts += [
+            f"{grant.want} at {grant.start} of GPU {numbers.get(grant.gpu, '?')} of {name} ({why})"
+            for grant, why in failed.items()
+            if grant.gpu not in closed
+        ]
+    more = len(parts) - MOST_NODES
+    return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _listed(dispatcher: Dispatcher, reservation: Reservation) -> str:
-    numbers = _numbers(dispatcher.ledger.nodes[reservation.node])
+def _listed(state: ClusterState, reservation: Reservation) -> str:
+    numbers = _numbers(state.ledger.nodes[reservation.node])
     return ", ".join(
         f"{tracked.allocation.profile} at {tracked.allocation.start} of GPU {numbers.get(tracked.grant.gpu, '?')}"
         for tracked in reservation.allocations
     )
 
 
-def nodes_short(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> str:
-    """Why nodes do not take a pod, `2 nodes: is cordoned; gpu-1: cpu: …`: first those that would but for what they
-    lack, then those that keep it out or that it does not want, the most frequent reasons first."""
-    near: Counter[str] = Counter()
-    far: Counter[str] = Counter()
-    example: dict[str, NodeName] = {}
-    # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    counted = request.amounts if isinstance(dispatcher.fits_beside(pod, request), Plan) else request.other_amounts
-    for name in dispatcher.ledger.nodes:
-        node = dispatcher.nodes.get(name)
-        aside = dispatcher.quarantine.why(ObjectKind.NODE, name)
-        missing = f"is set aside: {aside}" if aside else "is gone"
-        out = missing if node is None else node_admission.refusal(pod, node)
-        told = out or dispatcher.capacities.short(name, counted) or dispatcher.filters.for_pod(pod)(name) or FULL
-        (far if out else near)[told] += 1
-        example.setdefault(told, name)
-    why = [*near.most_common(), *far.most_common()]
-    parts = [f"{count} nodes: {told}" if count > 1 else f"{example[told]}: {told}" for told, count in why]
-    more = len(parts) - MOST_NODES
-    return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
-
-
-def out_of_use(dispatcher: Dispatcher, pod: Pod) -> str:
-    """What would be there for a pod if it were well: GPUs that are closed and places that failed, and why."""
-    parts: list[str] = []
-    for name, record in dispatcher.ledger.nodes.items():
-        failed = {
-            tracked.grant: tracked.create_error for tracked in record.allocations.values() if tracked.create_error
-        } | record.quarantined
-        node = dispatcher.nodes.get(name)
-        if not (failed or record.closed) or node is None or node_admission.refusal(pod, node):
-            continue
-        if record.unready:
-            parts.append(f"node {name} ({record.unready})")
-            continue
-        numbers = _numbers(record)
-        parts += [
-            f"GPU {numbers[gpu]} of {name} ({'; '.join(reasons.values())})" for gpu, reasons in record.closed.items()
-        ]
-        parts += [
-            f"{place.want} at {place.start} of GPU {numbers.get(place.gpu, '?')} of {name} ({reason})"
-            for place, reason in failed.items()
-            if place.gpu not in record.closed
-        ]
-    more = len(parts) - MOST_NODES
-    return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+def _numbers(record: NodeRecord) -> dict[GpuId, int]:
+    return {gpu: index for index, gpu in enumerate(record.gpus)}

@@ -1,6 +1,6 @@
-"""What a pod asks for, worked out once: its slices, what it needs of a node beside them, its shape, where it fits."""
+"""What a pod asks for, worked out once: its slices, what it needs beside them, and which nodes could take it."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import partial
 from weakref import WeakValueDictionary
@@ -12,20 +12,20 @@ from instaslice.controller import node_admission
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import Amounts, effective, split
 from instaslice.errors import InstasliceError
-from instaslice.kube.core import Node, Pod
+from instaslice.kube.core import Pod
 from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers, RequestKey
 
 
 @dataclass(slots=True)
 class PodRequest:
     slices: tuple[Wanted, ...]
-    pod: str
-    """Its name."""
     amounts: Amounts
+    """What kube-scheduler counts for it."""
     other_amounts: Amounts
-    """Of them, what is not ours."""
+    """Of these, what is not ours."""
     our_amounts: Amounts
-    shape: RequestKey
+    key: RequestKey
+    """Equal for pods that would get, or be refused, the same."""
     admitted: NodeSet
     """The nodes whose state, taints and labels let it in."""
     fits_beside: NodeSet
@@ -35,9 +35,9 @@ class PodRequest:
     with_room: NodeSet
     """The nodes whose GPUs have room for its slices."""
     queued_at: float | None = None
-    """When it first stood in line."""
+    """When it was first queued."""
     invalid: str = ""
-    """Why nobody can make sense of it; it wants nothing then."""
+    """Why it makes no sense; it has no slices then."""
 
     @property
     def profiles(self) -> tuple[str, ...]:
@@ -58,19 +58,16 @@ class PodRequest:
         return self.with_room.among(fitting) if fitting else 0
 
     def demand(self, admits: Admits | None = None, prefers: Prefers | None = None) -> Demand:
-        return Demand(self.profiles, admits, self.pod, prefers)
+        return Demand(self.profiles, admits, prefers)
 
 
 class PodRequests:
-    """Makes them. Pods that request the same of a node share what is known of the nodes."""
+    """Works them out. Pods that ask the same of a node share what is known of the nodes."""
 
-    def __init__(
-        self, nodes: Mapping[NodeName, Node], nodes_changed: Changes, rooms: NodeCapacities, placer: Placer
-    ) -> None:
-        """`nodes_changed` tells of every change of what admission looks at."""
-        self._nodes = nodes
-        self._nodes_changed = nodes_changed
-        self._capacities = rooms
+    def __init__(self, capacities: NodeCapacities, admission_changes: Changes, placer: Placer) -> None:
+        """`admission_changes` records every node whose state, taints or labels change."""
+        self._capacities = capacities
+        self._admission_changes = admission_changes
         self._placer = placer
         self._admitted: WeakValueDictionary[bytes, NodeSet] = WeakValueDictionary()
         self._fits: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
@@ -86,21 +83,20 @@ class PodRequests:
             bad = str(error)
         needs, ours = split(amounts)
         profiles = tuple(want.profile for want in wants)
-        # The order in which the containers request is kept: it says which slice is whose.
+        # In the order of the containers, which says which slice is whose.
         affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
         near = affinity.required if affinity else None
         where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
         return PodRequest(
             slices=wants,
-            pod=pod.metadata.name,
             amounts=amounts,
             other_amounts=needs,
             our_amounts=ours,
-            shape=(profiles, tuple(sorted(amounts.items())), where, filtered),
+            key=(profiles, tuple(sorted(amounts.items())), where, filtered),
             admitted=self._admitting(where, pod),
             fits_beside=self._fitting(needs),
             fits=self._fitting(amounts),
-            with_room=self._placer.with_room(profiles),
+            with_room=self._placer.fitting_nodes(profiles),
             invalid=bad,
         )
 
@@ -108,11 +104,11 @@ class PodRequests:
         found = self._admitted.get(where)
         if found is None:
             # Any pod that looks for the same nodes will do.
-            found = self._admitted[where] = NodeSet(self._nodes_changed, partial(self._admits, pod))
+            found = self._admitted[where] = NodeSet(self._admission_changes, partial(self._admits, pod))
         return found
 
     def _admits(self, pod: Pod, name: NodeName) -> bool:
-        node = self._nodes.get(name)
+        node = self._capacities.nodes.get(name)
         return node is not None and node_admission.refusal(pod, node) is None
 
     def _fitting(self, amounts: Amounts) -> NodeSet:

@@ -1,7 +1,6 @@
-"""Objects that could not be handled: each is set aside until it changes, is reported and counted, and all else goes on.
+"""Objects that could not be handled: each is set aside until it changes, reported and counted, and all else goes on.
 
-What ends up here is a defect of ours, or an object that nobody thought of. What it holds it keeps; it is for the caller
-to see to that.
+The cause is a defect of ours, or an object that nobody thought of. The caller ensures that it keeps what it holds.
 """
 
 import logging
@@ -38,8 +37,8 @@ class Quarantine:
         return ((kind, key, why) for (kind, key), why in self._why.items())
 
     def add(self, kind: ObjectKind, key: str, error: Exception) -> str:
-        """Set an object aside; why, in a few words. Raises the error itself where it is not about one object: somebody
-        else leads, or there is no memory left."""
+        """Set an object aside; returns why, in short. Raises the error itself where it is not about one object: another
+        process leads, or there is no memory left."""
         why = self.failed(f"{kind} {key} is set aside until it changes", error)
         self._why[kind, key] = why
         return why
@@ -59,5 +58,5 @@ class Quarantine:
         return self._why.get((kind, key), "")
 
     def release(self, kind: ObjectKind, key: str) -> bool:
-        """The object has changed, or is gone: whether it was set aside."""
+        """The object has changed, or is gone. Whether it was set aside."""
         return self._why.pop((kind, key), None) is not None

@@ -1,4 +1,4 @@
-"""What was promised: a slice to a container, all slices of a pod to the pod."""
+"""What is reserved for pods: allocations, each one slice for a container, and all allocations of a pod together."""
 
 from dataclasses import dataclass, field
 
@@ -6,18 +6,29 @@ import msgspec
 
 from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
+from instaslice.controller.lifecycle import Phase, phase_of
+from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, Grant, NodeName
+
+SHOWN = {
+    Phase.CREATING: AllocationState.CREATING,
+    Phase.CREATED: AllocationState.CREATED,
+    Phase.UNGATED: AllocationState.UNGATED,
+}
+"""Phases that a spec shows of a wanted allocation, for people to read. Its failure is in the status."""
 
 
 @dataclass(slots=True, eq=False)
 class TrackedAllocation:
-    """One allocation in the ledger: what stands in the spec, and what the agent has made of it."""
+    """One allocation in the ledger: what the spec says, and what the agent reports of it."""
 
     node: NodeName
     allocation: Allocation
     prepared: PreparedSlice | None = None
+    existed: bool = False
+    """Whether its slice is known to have been there."""
     create_error: str = ""
-    """Why the hardware did not make it, where it never was."""
+    """Why the hardware did not create it."""
 
     @property
     def grant(self) -> Grant:
@@ -25,12 +36,8 @@ class TrackedAllocation:
         return Grant(self.node, GpuId(a.gpu), a.profile, a.start, a.size)
 
     @property
-    def created(self) -> bool:
-        return self.prepared is not None and self.prepared.state is SliceState.CREATED
-
-    @property
     def failed(self) -> str | None:
-        """Why the agent could not make it, or lost it; None while all is well."""
+        """Why the agent could not create the slice, or lost it; None while all is well."""
         if self.prepared is None or self.prepared.state is not SliceState.FAILED:
             return None
         return self.prepared.reason or "the agent gave no reason"
@@ -41,23 +48,27 @@ class TrackedAllocation:
 
 @dataclass(slots=True, eq=False)
 class Reservation:
-    """All slices of one pod, on one node, in the order in which the pod wants them."""
+    """All slices of one pod, on one node, in the order in which the pod asks for them."""
 
     uid: str
     node: NodeName
     since: float
     allocations: list[TrackedAllocation] = field(default_factory=list)
     charged: bool = False
-    """Whether its CPU is counted and its deadlines are kept: not yet for one that an earlier process made."""
+    """Whether its CPU is counted and its deadlines are tracked: not yet where an earlier process made it."""
+    ungated: bool = False
+    """Whether the pod is known to be past its gate."""
     overdue: bool = False
     """Nobody bound the pod in time. It keeps its slices until another pod needs them."""
-
     ungate_refused: str = ""
-    """What the API server answered last, where it refused to take the gate of the pod away."""
+    """What the API server answered last, where it refused the removal of the pod's gate."""
 
     @property
     def created(self) -> bool:
-        return all(tracked.created for tracked in self.allocations)
+        return all(
+            tracked.prepared is not None and tracked.prepared.state is SliceState.CREATED
+            for tracked in self.allocations
+        )
 
     @property
     def failed(self) -> str | None:
@@ -65,17 +76,31 @@ class Reservation:
 
     @property
     def uuids(self) -> list[str]:
-        return [
-            tracked.prepared.mig_uuid
-            for tracked in self.allocations
-            if tracked.prepared is not None and tracked.prepared.mig_uuid
-        ]
+        slices = (tracked.prepared for tracked in self.allocations)
+        return [each.mig_uuid for each in slices if each is not None and each.mig_uuid]
 
-    def set_state(self, state: AllocationState, reason: str = "") -> None:
+    def phase(self, pod: Pod | None) -> Phase:
+        return phase_of(pod, ((tracked.allocation, tracked.prepared) for tracked in self.allocations))
+
+    def show(self, phase: Phase) -> bool:
+        """Have the spec show how far the pod is. Whether it showed something else."""
+        if (state := SHOWN.get(phase)) is None:
+            return False
+        stale = [tracked for tracked in self.allocations if tracked.allocation.state is not state]
+        for tracked in stale:
+            tracked.set_state(state)
+        return bool(stale)
+
+    def mark_ungated(self) -> None:
+        self.ungated = True
         for tracked in self.allocations:
-            tracked.set_state(state, reason)
+            tracked.existed = True
+
+    def release(self, reason: str) -> None:
+        for tracked in self.allocations:
+            tracked.set_state(AllocationState.DELETING, reason)
 
 
 def attempt(allocation: Allocation) -> str:
-    """The try that an allocation belongs to, by its id: a pod that is promised slices anew has others."""
+    """The attempt that an allocation belongs to, by its id: a pod that is placed again gets other ids."""
     return allocation.id.rpartition("-")[0]

@@ -1,12 +1,13 @@
 """The taint `gpu.das.com/managed:NoSchedule`: on every node whose GPUs are ours, where the administrator wants it.
 
-It keeps pods without slices off GPU nodes; the webhook gives pods with slices the toleration. A node is ours while it
-has an Instaslice object. A node that registers with the taint, so that nobody is there before our agent, keeps it: only
-what we put there, and marked with an annotation, do we take away.
+It keeps pods without slices off GPU nodes; the webhook adds the toleration to pods with slices. A node is ours while it
+has an Instaslice object. A node that registers with the taint, so that no pod starts before our agent, keeps it: we
+remove only a taint that we added, which we mark with an annotation.
 
-Level-based: each look compares one node with what it should be.
+Level-based: each reconciliation compares one node with its wanted state.
 """
 
+import logging
 from collections.abc import Sized
 
 from instaslice.api.instaslice import Instaslice
@@ -15,17 +16,19 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, JsonOp, escaped
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NODES, Node, Taint
-from instaslice.kube.errors import NotFound
+from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import Key, Object, key_of
 from instaslice.kube.queue import Queue
+
+log = logging.getLogger(__name__)
 
 TAINT = Taint(key=MANAGED, effect="NoSchedule")
 MANAGER = "instaslice-controller"
 
 
 class Taints:
-    """Watches nothing by itself: others keep the two caches true. `wanted` is the administrator's word; without it the
-    taints of an earlier time are taken away."""
+    """The caller keeps the two caches up to date. `wanted` is the flag `--taint-nodes`; without it, taints that were
+    added earlier are removed."""
 
     def __init__(
         self, client: Client, nodes: Cache[Node], instaslices: Cache[Instaslice], clock: Clock, *, wanted: bool
@@ -34,25 +37,27 @@ class Taints:
         self._nodes = nodes
         self._instaslices = instaslices
         self._wanted = wanted
+        self._forbidden: set[Key] = set()
+        """Nodes whose taint we may not remove."""
         self._queue: Queue[Key] = Queue(clock=clock)
 
     async def run(self) -> None:
-        """Until cancelled. What the API server refuses is tried again, ever later."""
-        # An Instaslice that is not in the cache yet must not look like a node given up.
+        """Runs until cancelled. Requests that fail are repeated with backoff."""
+        # An Instaslice that is not in the cache yet must not look like an unmanaged node.
         await self._nodes.synced()
         await self._instaslices.synced()
-        self._nodes.on_change(self._look)
-        self._instaslices.on_change(self._look)
+        self._nodes.on_change(self._enqueue)
+        self._instaslices.on_change(self._enqueue)
         await self._queue.work(self._reconcile)
 
-    def _look(self, old: Object | None, new: Object | None) -> None:
+    def _enqueue(self, old: Object | None, new: Object | None) -> None:
         thing = new or old
         if thing is not None:
             self._queue.add(key_of(thing))
 
     async def _reconcile(self, key: Key) -> None:
         node = self._nodes.get(key)
-        if node is None:
+        if node is None or key in self._forbidden:
             return
         steps = steps_to(node, wanted=self._wanted and self._instaslices.get(key) is not None)
         if not steps:
@@ -61,13 +66,20 @@ class Taints:
             await self._client.patch(NODES, key, steps, manager=MANAGER)
         except NotFound:
             return
+        except Forbidden as error:
+            if self._wanted:
+                raise
+            # The permission is granted with the flag only. Nodes change often: one warning each is enough.
+            self._forbidden.add(key)
+            command = f"kubectl taint node {key} {TAINT.key}- && kubectl annotate node {key} {TAINTED}-"
+            log.warning("%s; remove the taint of an earlier --taint-nodes by hand: %s", error, command)
 
 
 def steps_to(node: Node, *, wanted: bool) -> list[JsonOp]:
-    """The JSON patch that puts our taint there or takes it away; nothing where all is well.
+    """The JSON patch that adds or removes our taint; empty if nothing has to change.
 
-    It tests what it stands on, so that it fails, and is made anew, if another changed the taints meanwhile. Only single
-    entries are named: we do not read all fields of the others' taints and could not write them back.
+    It tests what it relies on, so that it fails, and is computed again, if the taints have changed meanwhile. It only
+    touches single entries: we do not decode all fields of other taints and could not write them back.
     """
     taints = node.spec.taints or []
     there = next((at for at, each in enumerate(taints) if (each.key, each.effect) == (TAINT.key, TAINT.effect)), None)
@@ -80,14 +92,14 @@ def steps_to(node: Node, *, wanted: bool) -> list[JsonOp]:
         return []
     unmark = JsonOp(op="remove", path=f"/metadata/annotations/{_MARK}")
     if there is None:
-        # No entry to test, so the node as a whole: the taint may be back, and without our mark it would stay there.
+        # There is no entry to test, so test the version of the node: if the taint is back, it must keep our mark.
         return [JsonOp(op="test", path="/metadata/resourceVersion", value=node.metadata.resource_version), unmark]
-    place = f"/spec/taints/{there}"
+    path = f"/spec/taints/{there}"
     return [
         unmark,
-        JsonOp(op="test", path=f"{place}/key", value=TAINT.key),
-        JsonOp(op="test", path=f"{place}/effect", value=TAINT.effect),
-        JsonOp(op="remove", path=place),
+        JsonOp(op="test", path=f"{path}/key", value=TAINT.key),
+        JsonOp(op="test", path=f"{path}/effect", value=TAINT.effect),
+        JsonOp(op="remove", path=path),
     ]
 
 
@@ -95,8 +107,8 @@ _MARK = escaped(TAINTED)
 
 
 def _added(path: str, at: str, value: object, into: Sized) -> list[JsonOp]:
-    """One more entry of a list or map. Where there is none yet the whole comes into being; without the test, one that
-    came since would be replaced."""
+    """Adds an entry to a list or map. An empty one is created as a whole; the test keeps that from replacing one that
+    was created meanwhile."""
     if len(into):
         return [JsonOp(op="add", path=f"{path}/{at}", value=value)]
     whole = [value] if at == "-" else {at.replace("~1", "/"): value}

@@ -1,4 +1,4 @@
-"""What the agent asks of hardware: find GPUs, make and destroy slices, list them, tell what ails."""
+"""What the agent needs from hardware: find GPUs, create, list and destroy slices, watch the health of GPUs."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,8 +10,8 @@ GpuUuid = NewType("GpuUuid", str)
 MigUuid = NewType("MigUuid", str)
 
 
-class Ailment(StrEnum):
-    """What kind of trouble a GPU is in, the worst first."""
+class UnhealthyReason(StrEnum):
+    """Why a GPU is unhealthy, as the reason of a condition; the worst first."""
 
     HUNG = "GpuHung"
     RESET = "ResetNeeded"
@@ -19,16 +19,16 @@ class Ailment(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ill:
-    """What is wrong with a GPU that is not well, with the remedy."""
+class Unhealthy:
+    """What is wrong with a GPU, with the remedy."""
 
-    words: str
-    kind: Ailment = Ailment.OTHER
+    message: str
+    reason: UnhealthyReason = UnhealthyReason.OTHER
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU with the geometry that its driver reports. `index` is its place in the machine."""
+    """One GPU with the geometry that its driver reports. `index` is its number in the machine."""
 
     uuid: GpuUuid
     index: int
@@ -39,9 +39,9 @@ class Gpu:
 class Slice:
     """A GPU instance on the hardware, with the compute instance that fills it.
 
-    `ci` and `mig_uuid` are None where a create or a destroy was cut off between the two: nothing can run in such a
-    slice, yet it takes its slot. Destroy it. The next slice at the same place may get the same ids and MIG UUID, so
-    neither tells an old slice from a new one.
+    `ci` and `mig_uuid` are None where a create or a destroy was interrupted between the two: nothing can run in such a
+    slice, yet it occupies its slot. Destroy it. The next slice at the same place may get the same ids and MIG UUID, so
+    they do not tell an old slice from a new one.
     """
 
     gpu: GpuUuid
@@ -56,44 +56,44 @@ class Slice:
 
 
 @dataclass(frozen=True, slots=True)
-class Silent:
-    """A GPU that is in the machine and has not answered when it was looked for: its geometry is not known, and its
-    UUID only where it got as far as that."""
+class UnresponsiveGpu:
+    """A GPU in the machine that did not answer when it was probed: its geometry is unknown, and its UUID is known only
+    where it got that far."""
 
     index: int
-    ill: Ill
+    unhealthy: Unhealthy
     uuid: GpuUuid | None = None
 
-    def may_be(self, uuid: str, index: int) -> bool:
+    def matches(self, uuid: str, index: int) -> bool:
         return self.uuid == uuid if self.uuid else self.index == index
 
 
 class Driver(Protocol):
     """The GPUs of one node.
 
-    Every call blocks for as long as the hardware takes: milliseconds to a second, or for ever on a sick GPU. So no
-    call is made from an event loop, unless `prompt` says that it may. The hardware serialises what concerns one GPU;
-    the caller makes such calls one after another from one thread, and calls for different GPUs side by side, so that
-    a hung GPU holds up itself alone. `lanes.Lanes` does this for an async caller, with a deadline.
+    Every call blocks for as long as the hardware takes: milliseconds to a second, or indefinitely on a hung GPU. So
+    none is made from an event loop, unless `immediate` allows it. The hardware serialises the calls for one GPU; the
+    caller makes them one after another from one thread, and calls for different GPUs in parallel, so that a hung GPU
+    delays only itself. `executor.GpuExecutor` does this for an async caller, with a deadline.
 
-    Nothing is kept by the caller's side of a driver: after a kill at any moment, `slices` on a new driver tells what
-    there is. All calls raise GpuLost where the GPU has failed.
+    A driver keeps no state of its own: after a kill at any moment, `slices` on a new driver returns what exists. All
+    calls raise GpuLost where the GPU has failed.
     """
 
-    def prompt(self, gpu: GpuUuid) -> bool:
-        """Whether the next calls for this GPU come back at once: true of nothing but memory. Hardware never is."""
+    def immediate(self, gpu: GpuUuid) -> bool:
+        """Whether the next calls for this GPU do not block: true only of emulated GPUs without latency."""
         return False
 
     def boot_id(self) -> str:
-        """Changes when the machine was started anew, and with that all slices were lost."""
+        """Changes when the machine reboots, which removes all slices."""
         ...
 
     def discover(self) -> tuple[Gpu, ...]:
-        """All GPUs that can be sliced, by index; also those that are not well."""
+        """All GPUs that can be sliced, by index; also unhealthy ones."""
         ...
 
-    def silent(self) -> tuple[Silent, ...]:
-        """GPUs that may belong to `discover` one day: they do not answer yet."""
+    def unresponsive(self) -> tuple[UnresponsiveGpu, ...]:
+        """GPUs that do not answer yet; once they do, `discover` may include them."""
         return ()
 
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
@@ -101,19 +101,20 @@ class Driver(Protocol):
         ...
 
     def create(self, gpu: GpuUuid, profile: str, start: int) -> Slice:
-        """Make a slice and return it whole. Not safe to repeat: a slot that is already taken, also by an earlier try,
-        is SlotTaken. Raises Unsupported where the GPU has no such placement. GpuLost, or a kill, may leave it half
-        made: `slices` tells."""
+        """Create a slice and return it whole. Not safe to repeat: raises SlotTaken where the slot is taken, also by an
+        earlier try, and Unsupported where the GPU has no such placement. GpuLost, or a kill, may leave it half made:
+        check with `slices`."""
         ...
 
     def destroy(self, doomed: Slice) -> None:
-        """Remove what is at the slice's place, if it is still of its profile. Safe to repeat: a slice that is gone
-        is fine. Raises InUse; the compute instance may be gone by then and the GPU instance still there."""
+        """Remove the slice in this place, if it still has this profile. Safe to repeat: does nothing where it is gone.
+        Raises InUse; the compute instance may be gone by then and the GPU instance still exist."""
         ...
 
-    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
-        """What ails a GPU: at once where that differs from `known`, else when it changes or after `seconds`.
+    def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
+        """Why a GPU is unhealthy: returns immediately where that differs from `known`, else when it changes or after
+        `seconds`.
 
-        Needs a thread of its own for each GPU, except with 0 seconds, which waits for no change.
+        Needs a thread of its own for each GPU, except with 0 seconds, which does not wait.
         """
         ...

@@ -1,7 +1,7 @@
-"""GPUs that are not there: any model of known geometry, any number, mixed, with the real ones' manners.
+"""Emulated GPUs: any model of known geometry, any number, mixed, with the behaviour of real ones.
 
-They refuse what real ones refuse, take as long if asked to, fail on demand, serialise what concerns one GPU, and
-keep their slices when the process that plays them is killed.
+They refuse what real ones refuse, take as long if asked to, fail on demand, serialise the calls for one GPU, and keep
+their slices when the process that emulates them is killed.
 """
 
 import threading
@@ -13,11 +13,11 @@ from random import Random
 
 import msgspec
 
-from instaslice.drivers.driver import Driver, Gpu, GpuUuid, Ill, MigUuid, Slice
+from instaslice.drivers.driver import Driver, Gpu, GpuUuid, MigUuid, Slice, Unhealthy
 from instaslice.drivers.errors import DriverError, InUse, SlotTaken, Unsupported
 from instaslice.drivers.faults import Faults
 from instaslice.drivers.latencies import INSTANT, Latencies, Span
-from instaslice.drivers.memory import Card, Contents, Instance, Memory, Step
+from instaslice.drivers.state_file import EmulatedInstance, GpuContents, InstanceChange, NodeContents, StateFile
 from instaslice.geometry import Model, Profile, States, UnknownProfile
 from instaslice.geometry.states import ILLEGAL
 
@@ -27,8 +27,8 @@ _OURS = uuid.UUID("6d8f3c52-0a54-5d0e-9a3b-6f2b9a0c7e11")
 class EmulatedDriver(Driver):
     """A Driver for the GPUs of one emulated node, one for each of `models`, in that order.
 
-    UUIDs follow from the node's name alone. With `file` the slices outlive the process; a GPU whose model is another
-    than in the file starts empty. Raises Unsupported for a model whose placements nobody knows.
+    UUIDs follow from the node's name alone. With `file` the slices outlive the process; a GPU whose model differs from
+    the file starts empty. Raises Unsupported for a model whose placements are unknown.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class EmulatedDriver(Driver):
         self._sleep = sleep
         self._busy = {gpu: threading.Lock() for gpu in self._gpus}
         self._lock = threading.Lock()
-        self._memory = Memory(file)
+        self._state = StateFile(file)
         self._start()
 
     # The interface --------------------------------------------------------------------------------------------------
 
-    def prompt(self, gpu: GpuUuid) -> bool:
+    def immediate(self, gpu: GpuUuid) -> bool:
         return self._latencies == INSTANT and not self.faults.hangs(gpu)
 
     def boot_id(self) -> str:
@@ -66,85 +66,85 @@ class EmulatedDriver(Driver):
 
     def slices(self, gpu: GpuUuid) -> tuple[Slice, ...]:
         with self._at(gpu):
-            self.faults.meet(gpu, "list slices")
+            self.faults.check(gpu, "list slices")
             found = [self._slice(gpu, gi, made) for gi, made in self._instances(gpu).items()]
             return tuple(sorted(found, key=lambda each: each.placement.start))
 
     def create(self, gpu: GpuUuid, profile: str, start: int) -> Slice:
         with self._at(gpu):
             what = f"create {profile} at {start}"
-            self.faults.meet(gpu, what)
+            self.faults.check(gpu, what)
             size, gi = self._legal(gpu, profile, start)
             steps = self._latencies
             self._pause(steps.create_gi if self._instances(gpu) else steps.create_first_gi, size)
-            self._put(gpu, gi, Instance(profile=size.name, start=start))
-            self.faults.meet(gpu, what)
+            self._store(gpu, gi, EmulatedInstance(profile=size.name, start=start))
+            self.faults.check(gpu, what)
             self._pause(steps.create_ci, size)
-            made = Instance(profile=size.name, start=start, ci=0)
-            self._put(gpu, gi, made)
+            made = EmulatedInstance(profile=size.name, start=start, ci=0)
+            self._store(gpu, gi, made)
             return self._slice(gpu, gi, made)
 
     def destroy(self, doomed: Slice) -> None:
         gpu = doomed.gpu
         with self._at(gpu):
-            self.faults.meet(gpu, f"destroy {doomed.placement}")
+            self.faults.check(gpu, f"destroy {doomed.placement}")
             made = self._instances(gpu).get(doomed.gi)
             if made is None or (made.profile, made.start) != doomed.placement[:2]:
                 return
             size = self._gpus[gpu].model.profile(made.profile)
-            hold = self.faults.held(gpu, made.start)
-            if hold and (made.ci is None or not hold.monitor):
-                raise _in_use(doomed, hold.holders)
+            fault = self.faults.held(gpu, made.start)
+            if fault and (made.ci is None or not fault.monitor):
+                raise _in_use(doomed, fault.holders)
             if made.ci is not None:
                 self._pause(self._latencies.destroy_ci, size)
-                self._put(gpu, doomed.gi, msgspec.structs.replace(made, ci=None))
-            if hold:
-                raise _in_use(doomed, hold.holders)
-            self.faults.meet(gpu, f"destroy {doomed.placement}")
+                self._store(gpu, doomed.gi, msgspec.structs.replace(made, ci=None))
+            if fault:
+                raise _in_use(doomed, fault.holders)
+            self.faults.check(gpu, f"destroy {doomed.placement}")
             self._pause(self._latencies.destroy_gi, size)
-            self._put(gpu, doomed.gi, None)
+            self._store(gpu, doomed.gi, None)
 
-    def watch_health(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch_health(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         return self.faults.watch(gpu, known, seconds)
 
     # Beyond the interface -------------------------------------------------------------------------------------------
 
     def reboot(self, boot_id: str = "") -> None:
-        """The machine starts anew: no slices, another boot id; by chance unless one is given."""
+        """The machine reboots: no slices, a new boot id; random unless one is given."""
         with self._lock:
-            empty: dict[str, Card] = {gpu.uuid: Card(model=gpu.model.name) for gpu in self._gpus.values()}
+            empty: dict[str, GpuContents] = {gpu.uuid: GpuContents(model=gpu.model.name) for gpu in self._gpus.values()}
             boot = boot_id or str(uuid.UUID(int=self._rng.getrandbits(128), version=4))
-            self._memory.write(Contents(boot_id=boot, gpus=empty))
+            self._state.write(NodeContents(boot_id=boot, gpus=empty))
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        if self._memory.contents is None:
+        if self._state.contents is None:
             self.reboot()
             return
         with self._lock:
-            kept = self._contents()
-            cards: dict[str, Card] = {gpu: self._kept(gpu, kept.gpus.get(gpu)) for gpu in self._gpus}
-            self._memory.write(Contents(boot_id=kept.boot_id, gpus=cards))
+            found = self._contents()
+            cards: dict[str, GpuContents] = {gpu: self._restored(gpu, found.gpus.get(gpu)) for gpu in self._gpus}
+            self._state.write(NodeContents(boot_id=found.boot_id, gpus=cards))
 
-    def _kept(self, gpu: GpuUuid, card: Card | None) -> Card:
-        """What is left of a GPU in the file: nothing where its model is another now, or has other placements."""
+    def _restored(self, gpu: GpuUuid, card: GpuContents | None) -> GpuContents:
+        """The instances of a GPU from the file: none where its model has changed, or has other placements now."""
         model, states = self._gpus[gpu].model.name, self._states[gpu]
         if card is None or card.model != model or states.state(card.instances) == ILLEGAL:
-            return Card(model=model)
+            return GpuContents(model=model)
         same = all(states.placement(made.profile, made.start) == gi for gi, made in card.instances.items())
-        return card if same else Card(model=model)
+        return card if same else GpuContents(model=model)
 
     def _at(self, gpu: GpuUuid) -> threading.Lock:
-        """Held through a whole call: seven threads on one GPU take as long as one does."""
+        """Held during a whole call: seven threads on one GPU take as long as one."""
         try:
             return self._busy[gpu]
         except KeyError:
             raise DriverError(f"GPU {gpu} is not in this node (it has {', '.join(self._gpus)})") from None
 
     def _legal(self, gpu: GpuUuid, profile: str, start: int) -> tuple[Profile, int]:
-        """The profile, and the id that its GPU instance gets there: the number of the placement in the model's
-        states. Raises Unsupported, SlotTaken."""
+        """The profile, and the id of its GPU instance: the number of the placement in the model's states. Raises
+        Unsupported, SlotTaken."""
         model = self._gpus[gpu].model
         try:
             wanted = model.placement(profile, start)
@@ -154,31 +154,31 @@ class EmulatedDriver(Driver):
         held = sorted(self._instances(gpu))
         gi = states.placement(wanted.profile, start)
         assert gi is not None, f"{wanted} is legal on {model.name}"
-        if self.faults.refused(gpu) or states.after[states.state(held)][gi] == ILLEGAL:
+        if self.faults.take_refusal(gpu) or states.after[states.state(held)][gi] == ILLEGAL:
             self._pause(self._latencies.refuse, model.profile(profile))
             there = ", ".join(str(states.placements[k]) for k in held) or "nothing that can be listed"
             raise SlotTaken(f"GPU {gpu}: {wanted} does not fit beside what is there: {there}")
         return model.profile(profile), gi
 
-    def _slice(self, gpu: GpuUuid, gi: int, made: Instance) -> Slice:
+    def _slice(self, gpu: GpuUuid, gi: int, made: EmulatedInstance) -> Slice:
         placement = self._gpus[gpu].model.placement(made.profile, made.start)
         if made.ci is None:
             return Slice(gpu, placement, gi)
-        # The same place has the same UUID again after a destroy: the harder case for whoever remembers one.
+        # After a destroy the same place gets the same UUID again: the harder case for code that remembers one.
         return Slice(gpu, placement, gi, made.ci, MigUuid(f"MIG-{uuid.uuid5(_OURS, f'{gpu}/{gi}/{made.ci}')}"))
 
-    def _contents(self) -> Contents:
-        contents = self._memory.contents
+    def _contents(self) -> NodeContents:
+        contents = self._state.contents
         assert contents is not None, "written when the driver was made"
         return contents
 
-    def _instances(self, gpu: GpuUuid) -> dict[int, Instance]:
+    def _instances(self, gpu: GpuUuid) -> dict[int, EmulatedInstance]:
         return self._contents().gpus[gpu].instances
 
-    def _put(self, gpu: GpuUuid, gi: int, made: Instance | None) -> None:
-        """One step that either happened or did not, whenever the process is killed. None removes."""
+    def _store(self, gpu: GpuUuid, gi: int, made: EmulatedInstance | None) -> None:
+        """One atomic step, whenever the process is killed. None removes the instance."""
         with self._lock:
-            self._memory.take(Step(gpu=gpu, gi=gi, instance=made))
+            self._state.apply(InstanceChange(gpu=gpu, gi=gi, instance=made))
 
     def _pause(self, step: Span, size: Profile) -> None:
         if step.high:

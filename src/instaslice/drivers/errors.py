@@ -1,32 +1,32 @@
-"""What hardware answers when it does not do what was asked.
+"""What hardware answers when it refuses.
 
 InstasliceError
-├── Stuck              not one GPU but the whole driver does not come back: the process ends, nobody catches it
+├── Stuck              the whole driver hangs, not one GPU: the process ends, nobody catches it
 └── DriverError
-    ├── SlotTaken      something is where the slice should be; choose another slot
-    ├── InUse          a process holds the slice; try again when it is gone
-    ├── Unsupported    this GPU has no such profile or start; never try again
+    ├── SlotTaken      the slot is occupied; choose another
+    ├── InUse          a process holds the slice; retry when it is gone
+    ├── Unsupported    this GPU has no such profile or start; do not retry
     ├── GpuLost        the GPU does not answer sensibly; nothing on it can be changed
-    └── Hung           the call has not come back in time; it may still take effect
+    └── Hung           the call has not returned in time; it may still take effect
 """
 
 from instaslice.errors import InstasliceError
 
 
 class Stuck(InstasliceError):
-    """The driver itself hangs, and with it every GPU. Whoever runs the agent starts it anew."""
+    """The driver itself hangs, and with it every GPU. Whoever runs the agent restarts it."""
 
 
 class DriverError(InstasliceError):
-    """Base of all; the message names the GPU and what was tried."""
+    """Base of all; the message names the GPU and what was attempted."""
 
 
 class SlotTaken(DriverError):
-    """Something is in the way, or the GPU has no compute slice or engine left for it. Nothing was changed."""
+    """The slot is occupied, or the GPU has no compute slice or engine left for it. Nothing was changed."""
 
 
 class InUse(DriverError):
-    """The slice is held. It, or at least its GPU instance, still takes its slot."""
+    """A process holds the slice. It, or at least its GPU instance, still occupies its slot."""
 
     def __init__(self, message: str, holders: tuple[str, ...]) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ class GpuLost(DriverError):
 
 
 class Hung(DriverError):
-    """The driver has not come back in time. Whether it took effect is unknown: look before the next step."""
+    """The driver has not returned in time. Whether the call took effect is unknown: list the slices before the next."""
 
     def __init__(self, gpu: str, what: str) -> None:
         """`gpu` is its UUID, or its index."""

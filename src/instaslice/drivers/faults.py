@@ -1,111 +1,112 @@
-"""What can be made to go wrong with emulated GPUs. Safe to call from any thread, while calls are under way."""
+"""Faults of emulated GPUs. Safe to call from any thread, while calls are in progress."""
 
 import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from instaslice.drivers.driver import GpuUuid, Ill
+from instaslice.drivers.driver import GpuUuid, Unhealthy
 from instaslice.drivers.errors import GpuLost
 
 FALLEN = "Xid 79: GPU has fallen off the bus"
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
-    """Somebody uses a slice. A monitor lets go of the compute instance but not of the GPU instance."""
+class SliceHold:
+    """Somebody uses a slice. A monitor releases the compute instance but not the GPU instance."""
 
     holders: tuple[str, ...]
     monitor: bool = False
 
 
 class Faults:
-    """The faults of one node. Each stays until it is taken back, except refused creates, which are counted."""
+    """The faults of one node. Each lasts until it is removed, except refused creates, which are counted."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._refusals: Counter[GpuUuid] = Counter()
-        self._holds: dict[tuple[GpuUuid, int], Hold] = {}
-        self._ills: dict[GpuUuid, Ill] = {}
+        self._holds: dict[tuple[GpuUuid, int], SliceHold] = {}
+        self._unhealthy: dict[GpuUuid, Unhealthy] = {}
         self._hanging: set[GpuUuid] = set()
 
-    # What a test or a demo calls ------------------------------------------------------------------------------------
+    # Called by tests and by the annotations of a node ---------------------------------------------------------------
 
     def refuse(self, gpu: GpuUuid, times: int = 1) -> None:
-        """The next creates on this GPU find their slot taken, though nothing is listed there."""
+        """The next creates on this GPU raise SlotTaken, though nothing is listed there."""
         with self._changed:
             self._refusals[gpu] += times
 
     def hold(self, gpu: GpuUuid, start: int, *holders: str, monitor: bool = False) -> None:
-        """The slice that begins at `start` is in use."""
+        """The slice at `start` is in use."""
         with self._changed:
-            self._holds[gpu, start] = Hold(holders, monitor)
+            self._holds[gpu, start] = SliceHold(holders, monitor)
 
-    def let_go(self, gpu: GpuUuid, start: int) -> None:
+    def release(self, gpu: GpuUuid, start: int) -> None:
         with self._changed:
             self._holds.pop((gpu, start), None)
 
     def fail(self, gpu: GpuUuid, reason: str = FALLEN) -> None:
-        """Every call for this GPU raises GpuLost, and watchers are told."""
+        """Every call for this GPU raises GpuLost, and watchers are notified."""
         with self._changed:
-            self._ills[gpu] = Ill(reason)
+            self._unhealthy[gpu] = Unhealthy(reason)
             self._changed.notify_all()
 
     def hang(self, gpu: GpuUuid) -> None:
-        """Calls for this GPU do not come back until `heal`; then they go on as if nothing had been."""
+        """Calls for this GPU do not return until `heal`; then they continue."""
         with self._changed:
             self._hanging.add(gpu)
 
     def heal(self, gpu: GpuUuid) -> None:
-        """It no longer fails nor hangs."""
+        """It neither fails nor hangs any more."""
         with self._changed:
-            self._ills.pop(gpu, None)
+            self._unhealthy.pop(gpu, None)
             self._hanging.discard(gpu)
             self._changed.notify_all()
 
-    def become(
+    def replace(
         self,
         *,
         refusals: Mapping[GpuUuid, int] | None = None,
-        holds: Mapping[tuple[GpuUuid, int], Hold] | None = None,
-        ills: Mapping[GpuUuid, str] | None = None,
+        holds: Mapping[tuple[GpuUuid, int], SliceHold] | None = None,
+        unhealthy: Mapping[GpuUuid, str] | None = None,
         hanging: Iterable[GpuUuid] = (),
     ) -> None:
-        """These faults and no others, at once: a GPU that hung and still does lets no call through in between."""
+        """Have these faults and no others, atomically: a GPU that hung and still does lets no call through in
+        between."""
         with self._changed:
             self._refusals = Counter(refusals or {})
             self._holds = dict(holds or {})
-            self._ills = {gpu: Ill(reason) for gpu, reason in (ills or {}).items()}
+            self._unhealthy = {gpu: Unhealthy(reason) for gpu, reason in (unhealthy or {}).items()}
             self._hanging = set(hanging)
             self._changed.notify_all()
 
-    # What the emulated driver asks ----------------------------------------------------------------------------------
+    # Called by the emulated driver ----------------------------------------------------------------------------------
 
-    def meet(self, gpu: GpuUuid, what: str) -> None:
-        """At the door of every step: wait out a hang, then raise GpuLost if the GPU has failed."""
+    def check(self, gpu: GpuUuid, what: str) -> None:
+        """Before every step: wait while the GPU hangs, then raise GpuLost if it has failed."""
         with self._changed:
             self._changed.wait_for(lambda: gpu not in self._hanging)
-            if ill := self._ills.get(gpu):
-                raise GpuLost(f"GPU {gpu}: {what}: {ill.words}; reset the GPU or drain the node")
+            if unhealthy := self._unhealthy.get(gpu):
+                raise GpuLost(f"GPU {gpu}: {what}: {unhealthy.message}; reset the GPU or drain the node")
 
     def hangs(self, gpu: GpuUuid) -> bool:
         with self._changed:
             return gpu in self._hanging
 
-    def refused(self, gpu: GpuUuid) -> bool:
-        """Whether a create is to be refused; counts it."""
+    def take_refusal(self, gpu: GpuUuid) -> bool:
+        """Whether to refuse a create; counts it."""
         with self._changed:
             if not self._refusals[gpu]:
                 return False
             self._refusals[gpu] -= 1
             return True
 
-    def held(self, gpu: GpuUuid, start: int) -> Hold | None:
+    def held(self, gpu: GpuUuid, start: int) -> SliceHold | None:
         with self._changed:
             return self._holds.get((gpu, start))
 
-    def watch(self, gpu: GpuUuid, known: Ill | None, seconds: float) -> Ill | None:
+    def watch(self, gpu: GpuUuid, known: Unhealthy | None, seconds: float) -> Unhealthy | None:
         with self._changed:
             if seconds:
-                self._changed.wait_for(lambda: self._ills.get(gpu) != known, timeout=seconds)
-            return self._ills.get(gpu)
+                self._changed.wait_for(lambda: self._unhealthy.get(gpu) != known, timeout=seconds)
+            return self._unhealthy.get(gpu)

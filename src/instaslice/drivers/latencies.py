@@ -24,7 +24,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Latencies:
-    """One span a step."""
+    """One span per step."""
 
     create_gi: Span = Span()
     create_first_gi: Span = Span()

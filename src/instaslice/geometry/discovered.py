@@ -1,6 +1,6 @@
 """A model as the driver reports it: for GPUs that no table knows, and because a driver may change what it knows.
 
-Plain data in: whoever talks to NVML (`drivers/`) fills `ProfileReport`, one for each profile that
+Plain data in: `drivers/` fills one `ProfileReport` for each profile that
 `nvmlDeviceGetGpuInstanceProfileInfo` answers for.
 """
 
@@ -16,7 +16,7 @@ from instaslice.geometry.profiles import NO_ENGINES, Engines, Profile
 class ProfileReport:
     """What NVML says of one profile: its info struct and its possible placements as (start, size).
 
-    `name` is the driver's own (`MIG 1g.5gb+me`), empty where the driver is too old to tell.
+    `name` is the driver's own (`MIG 1g.5gb+me`), empty if the driver is too old to report it.
     """
 
     nvml_enum: int

@@ -18,11 +18,11 @@ class UnknownModel(BadInput):
 
 
 class UnknownProfile(BadInput):
-    """Not a profile name, or none of this model; the message says which there are."""
+    """Not a profile name, or none of this model; the message lists those that exist."""
 
 
 class TooManyLayouts(BadInput):
-    """A model whose layouts are too many to be listed; the message says how many there are."""
+    """A model with too many layouts to enumerate; the message says how many."""
 
 
 def nearest(name: str, known: Sequence[str], most: int = 4) -> list[str]:

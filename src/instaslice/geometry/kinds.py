@@ -1,4 +1,4 @@
-"""States that are alike from now on, as one: what a choice among GPUs needs to look at.
+"""States that are equivalent from now on, merged into one kind: all that a choice among GPUs needs to know.
 
 Two states are of one kind when as many memory slices are taken and the same placements are legal now and after any
 more. Which profiles hold the taken slices no longer matters, so there are far fewer: 380 for an A100's 2319 states.
@@ -29,6 +29,7 @@ class Kinds:
         self.profiles: Final = profiles
         self.placements: Final = placements
         self._index = {profile.name: p for p, profile in enumerate(profiles)}
+        self._most: dict[int, list[int]] = {}
         self.of: Final = _partition(used, after)
         examples = {kind: state for state, kind in reversed(list(enumerate(self.of)))}
         states = [examples[kind] for kind in range(len(examples))]
@@ -44,6 +45,16 @@ class Kinds:
     def profile(self, name: str) -> int | None:
         """The index of a profile, None where this geometry has none of that name."""
         return self._index.get(name)
+
+    def most(self, profile: int) -> list[int]:
+        """For each kind, the most slices of a profile that one such GPU can still take: `most(p)[0]` is what an empty
+        GPU holds."""
+        if profile not in self._most:
+            most = self._most[profile] = [0] * len(self)
+            for kind in self.fullest_first:
+                row = self.after[kind]
+                most[kind] = max((1 + most[row[k]] for k in self.choices[profile][kind]), default=0)
+        return self._most[profile]
 
 
 def _partition(used: list[int], after: list[list[int]]) -> list[int]:

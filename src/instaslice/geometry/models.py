@@ -32,7 +32,7 @@ class Model:
     profiles: tuple[Profile, ...]
     memory_gb: int = 0
     engines: Engines = NO_ENGINES
-    placements: Provenance = "discovered"
+    provenance: Provenance = "discovered"
     arch: str = ""
     products: tuple[str, ...] = ()
     pci_ids: tuple[str, ...] = ()
@@ -63,16 +63,10 @@ class Model:
             raise UnknownProfile(f"{found.name} cannot start at {start} on {self.name} (it starts at {starts})")
         return Placement(found.name, start, found.size)
 
-    def smallest_holding(self, gb: int) -> Profile | None:
-        """The profile that takes least of the GPU among those whose label is at least `gb`; None if none is."""
-        holding = [profile for profile in self.profiles if profile.gb >= gb and profile.starts]
-        # Of two with the same size the plain one comes first: it takes no engines that another pod may need.
-        return min(holding, key=lambda p: (p.size, p.compute, sum(p.engines.media)), default=None)
-
     def only(self, profiles: Iterable[str]) -> "Model":
         """The same GPU with fewer profiles: what an administrator allows, or what a count is about."""
-        kept = {self.profile(name).name for name in profiles}
-        return replace(self, profiles=tuple(profile for profile in self.profiles if profile.name in kept))
+        wanted = {self.profile(name).name for name in profiles}
+        return replace(self, profiles=tuple(profile for profile in self.profiles if profile.name in wanted))
 
 
 def named(name: str) -> Model:

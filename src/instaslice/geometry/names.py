@@ -14,7 +14,7 @@ RESOURCE_PREFIX: Final = "mig-"
 _NAME = re.compile(r"(?P<compute>[1-9]\d*)g\.(?P<gb>\d+)gb(?P<extra>([+.-])(me\.all|me|gfx))?")
 
 # What the driver appends to a name, by its profile number (NVML_GPU_INSTANCE_PROFILE_*). Needed only where the driver
-# is too old to tell the name itself.
+# is too old to report the name.
 EXTRA_BY_ENUM: Final = {
     7: "+me",
     8: "+me",

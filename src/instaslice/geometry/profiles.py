@@ -43,9 +43,9 @@ NO_ENGINES: Final = Engines()
 class Profile:
     """What one slice of this size takes. Memory is counted in memory slices of its model, MiB is for information.
 
-    `starts` is empty where nobody has published the placements: such a profile exists but cannot be placed until
-    NVML has been asked. The three numbers of the driver are different things: `nvml_enum` is what the profile is
-    asked for by, `gi_id` what a GPU instance is created with, `ci_enum` the compute instance that fills it.
+    `starts` is empty if the placements are not published: such a profile exists but cannot be placed before NVML was
+    queried. The driver's three numbers differ: `nvml_enum` queries the profile, `gi_id` creates a GPU instance,
+    `ci_enum` is the compute instance that fills it.
     """
 
     name: str

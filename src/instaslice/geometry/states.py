@@ -32,7 +32,7 @@ class States:
     """
 
     def __init__(self, model: Model) -> None:
-        """Raises TooManyLayouts: somebody may have written a geometry that nobody could ever list."""
+        """Raises TooManyLayouts: a geometry may come from an object that anybody can write."""
         if (layouts := _layouts(model)) > MOST_LAYOUTS:
             raise TooManyLayouts(
                 f"its profiles can lie in {layouts:.0e} ways on one GPU, more than can be looked through"
@@ -56,7 +56,6 @@ class States:
             for p in range(len(self.profiles))
         ]
         self.kinds: Final = Kinds(self.slices, self.profiles, self.placements, self.used, self.after, self.choices)
-        self._index = {profile.name: p for p, profile in enumerate(self.profiles)}
         self._where = {(k.profile, k.start): i for i, k in enumerate(self.placements)}
 
     @staticmethod
@@ -69,7 +68,7 @@ class States:
 
     def profile(self, name: str) -> int | None:
         """The index of a profile, None where this geometry has none of that name."""
-        return self._index.get(name)
+        return self.kinds.profile(name)
 
     def placement(self, profile: str, start: int) -> int | None:
         """The index of a placement, None where the profile may not start there."""
@@ -86,10 +85,6 @@ class States:
     def mask(self, state: int) -> int:
         """The memory slices taken in a state, as bits."""
         return sum(self.masks[k] for k in self.layouts[state])
-
-    def residual(self, state: int) -> tuple[int, ...]:
-        """The placements still legal: states with the same residual can take the same slices next."""
-        return tuple(k for k, to in enumerate(self.after[state]) if to >= 0)
 
     def maximal(self) -> list[int]:
         """The states into which nothing more can be placed."""
@@ -157,7 +152,7 @@ class _Geometry:
             model.memory_slices,
             model.compute_slices,
             model.engines,
-            tuple(map(_shape, model.profiles)),
+            tuple(map(_profile_key, model.profiles)),
         )
 
     def __hash__(self) -> int:
@@ -167,7 +162,7 @@ class _Geometry:
         return isinstance(other, _Geometry) and self.key == other.key
 
 
-def _shape(profile: Profile) -> tuple[object, ...]:
+def _profile_key(profile: Profile) -> tuple[object, ...]:
     return (profile.name, profile.compute, profile.size, profile.starts, profile.limit, profile.gb, profile.engines)
 
 

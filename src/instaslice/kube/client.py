@@ -109,23 +109,26 @@ class Client:
             found += page.items or ()
         return found
 
-    async def pages(self, resource: Resource[T], selector: Selector = EVERYTHING) -> AsyncIterator[ListPage[T]]:
+    async def pages(
+        self, resource: Resource[T], selector: Selector = EVERYTHING, *, version: str = ""
+    ) -> AsyncIterator[ListPage[T]]:
         """A consistent list, PAGE_SIZE objects at a time; each page carries the version of the whole, and what could
-        not be decoded.
+        not be decoded. `version` asks for the state of exactly that resource version.
 
         Raises Gone when the reader was so slow that the server compacted the version it began with.
         """
         params = {**selector.params(), "limit": str(PAGE_SIZE)}
+        start = {"resourceVersion": version, "resourceVersionMatch": "Exact"} if version else {}
         what = f"list {resource.plural} {selector.namespace}".rstrip()
         while True:
             body = await self._transport.request(
-                "GET", resource.path(selector.namespace), what=what, params=params, repeatable=True
+                "GET", resource.path(selector.namespace), what=what, params=params | start, repeatable=True
             )
             page = resource.read_page(what, body)
             yield page
             if not page.metadata.continue_:
                 return
-            params["continue"] = page.metadata.continue_
+            params["continue"], start = page.metadata.continue_, {}
 
     async def version(self, resource: Resource[T], selector: Selector = EVERYTHING) -> str:
         """The resource version that a list would have now."""

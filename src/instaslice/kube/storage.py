@@ -1,6 +1,6 @@
 """Volumes, and what decides where they can be used: claims, classes, drivers. Only with fields that are read."""
 
-from typing import Final
+from typing import Any, Final
 
 from instaslice.kube.core import LabelSelector, NodeSelector
 from instaslice.kube.meta import ApiStruct, ObjectMeta
@@ -173,3 +173,23 @@ CSI_NODES = Resource(CSINode, "CSINode", "csinodes", group=_GROUP, namespaced=Fa
 CSI_DRIVERS = Resource(CSIDriver, "CSIDriver", "csidrivers", group=_GROUP, namespaced=False)
 CSI_CAPACITIES = Resource(CSIStorageCapacity, "CSIStorageCapacity", "csistoragecapacities", group=_GROUP)
 ATTACHMENTS = Resource(VolumeAttachment, "VolumeAttachment", "volumeattachments", group=_GROUP, namespaced=False)
+
+StorageObject = (
+    PersistentVolumeClaim
+    | PersistentVolume
+    | StorageClass
+    | CSINode
+    | CSIDriver
+    | CSIStorageCapacity
+    | VolumeAttachment
+)
+STORAGE_KINDS: Final[tuple[Resource[Any], ...]] = (
+    CLAIMS,
+    VOLUMES,
+    CLASSES,
+    CSI_NODES,
+    CSI_DRIVERS,
+    CSI_CAPACITIES,
+    ATTACHMENTS,
+)
+"""All kinds that kube-scheduler reads to place a pod with volumes."""

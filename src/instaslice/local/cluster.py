@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 
 from instaslice.errors import BadInput
+from instaslice.files import write_atomically
 from instaslice.geometry import models
 from instaslice.local import binaries, components, kueue, layout, nodes, operator, ports, realnode
 from instaslice.local.errors import LocalError
@@ -160,9 +161,7 @@ class Cluster:
             if spec.real_node and record.network is None:
                 record.network = Network.choose(self.layout)
             self.layout.root.mkdir(parents=True, exist_ok=True, mode=0o700)
-            scratch = self.layout.record.with_name(".cluster.json")
-            scratch.write_bytes(msgspec.json.format(msgspec.json.encode(record)))
-            scratch.replace(self.layout.record)
+            write_atomically(self.layout.record, msgspec.json.format(msgspec.json.encode(record)))
 
     def _ports(self, asked: int) -> dict[str, int]:
         """Those of the record while something runs on them or nobody else took them, and new ones for the rest."""

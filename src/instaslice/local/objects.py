@@ -13,7 +13,7 @@ from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import NODES, Condition, Node, PartialObjectMetadata
+from instaslice.kube.core import NAMESPACES, NODES, Condition, Node, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import ApiStruct, Key, Object, ObjectMeta
 from instaslice.kube.resource import Resource
@@ -54,7 +54,7 @@ ROLES = Resource(PartialObjectMetadata, "ClusterRole", "clusterroles", group=RBA
 BINDINGS = Resource(PartialObjectMetadata, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
 OWN_ROLES = Resource(PartialObjectMetadata, "Role", "roles", group=RBAC)
 OWN_BINDINGS = Resource(PartialObjectMetadata, "RoleBinding", "rolebindings", group=RBAC)
-GRANTS = {each.kind: each for each in (ROLES, BINDINGS, OWN_ROLES, OWN_BINDINGS)}
+GRANTS: dict[str, Resource[Any]] = {each.kind: each for each in (NAMESPACES, ROLES, BINDINGS, OWN_ROLES, OWN_BINDINGS)}
 
 KWOK = Role(
     cluster=(

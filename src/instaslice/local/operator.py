@@ -37,7 +37,7 @@ NODE_AGENT: Final = realnode.AGENT
 """The agent of the real node, inside it; the other one plays the emulated nodes."""
 ROLES: Final[Mapping[str, roles.Role]] = {
     WEBHOOK: roles.webhook(),
-    CONTROLLER: roles.CONTROLLER,
+    CONTROLLER: roles.controller(),
     AGENT: roles.AGENT,
 }
 PROBED: Final = "default"
@@ -83,7 +83,7 @@ class Operator:
         for client, role in ROLES.items():
             await objects.allow(client, role)
         await objects.apply(DEFINITIONS, crd.definition())
-        for document in policy.policies([CLIENTS[CONTROLLER], CLIENTS[AGENT]]):
+        for document in policy.policies([CLIENTS[CONTROLLER]]):
             await objects.apply(policy.POLICIES, document)
         for document in policy.bindings():
             await objects.apply(policy.BINDINGS, document)

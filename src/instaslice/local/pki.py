@@ -7,7 +7,6 @@ node authoriser go by.
 import base64
 import datetime
 import ipaddress
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,10 +18,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from instaslice.files import write_atomically
+
 VALID = datetime.timedelta(days=3650)
 SERVED_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 SERVED_ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
 TOKENS = "tokens.csv"
+PRIVATE = 0o600
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
@@ -59,7 +61,7 @@ class Authority:
                 .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
             )
             _write_key(self.pair.key, key)
-            _write(self.pair.certificate, _pem(certificate.sign(key, hashes.SHA256())))
+            write_atomically(self.pair.certificate, _pem(certificate.sign(key, hashes.SHA256())), mode=PRIVATE)
         self._certificate = x509.load_pem_x509_certificate(self.pair.certificate.read_bytes())
         loaded = serialization.load_pem_private_key(self.pair.key.read_bytes(), password=None)
         assert isinstance(loaded, PrivateKey)
@@ -84,7 +86,7 @@ class Authority:
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
         _write_key(pair.key, key)
-        _write(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())))
+        write_atomically(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())), mode=PRIVATE)
         return pair
 
     def signing_key(self, file: str) -> Pair:
@@ -96,21 +98,21 @@ class Authority:
             public = key.public_key().public_bytes(
                 serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
             )
-            _write(pair.certificate, public)
+            write_atomically(pair.certificate, public, mode=PRIVATE)
         return pair
 
     def token(self, client: str) -> str:
         """What the API server will know this client by; the one there if there is."""
         path = self.directory / f"{client}.token"
         if not path.exists():
-            _write(path, secrets.token_urlsafe(32).encode())
+            write_atomically(path, secrets.token_urlsafe(32).encode(), mode=PRIVATE)
         return path.read_text()
 
     def tokens(self, users: Mapping[str, str]) -> Path:
         """The API server's list of tokens, for these clients with their user names."""
         rows = (f'{self.token(client)},"{user}","{user}"\n' for client, user in users.items())
         path = self.directory / TOKENS
-        _write(path, "".join(rows).encode())
+        write_atomically(path, "".join(rows).encode(), mode=PRIVATE)
         return path
 
     def kubeconfig(self, path: Path, *, server: str, client: Pair | str, name: str) -> Path:
@@ -136,7 +138,7 @@ class Authority:
             "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
             "current-context": name,
         }
-        _write(path, yaml.safe_dump(document, sort_keys=False).encode())
+        write_atomically(path, yaml.safe_dump(document, sort_keys=False).encode(), mode=PRIVATE)
         return path
 
 
@@ -168,12 +170,4 @@ def _write_key(path: Path, key: PrivateKey) -> None:
     data = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
-    _write(path, data)
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Readable by us alone, whole or not at all."""
-    scratch = path.with_name(f".{path.name}")
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as out:
-        out.write(data)
-    scratch.replace(path)
+    write_atomically(path, data, mode=PRIVATE)

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from instaslice.files import write_atomically
 from instaslice.local.errors import LocalError, NotStarted
 from instaslice.local.layout import Layout
 
@@ -88,9 +89,7 @@ class Processes:
         except psutil.NoSuchProcess:
             born = time.time()
         record = Running(started.pid, born, list(argv))
-        scratch = self.layout.run / f".{name}.json"
-        scratch.write_bytes(msgspec.json.encode(record))
-        scratch.replace(self._file(name))
+        write_atomically(self._file(name), msgspec.json.encode(record))
 
     def find(self, name: str) -> psutil.Process | None:
         """The running component, or None. Where a wrapper entered namespaces for it: the program, not the wrapper."""

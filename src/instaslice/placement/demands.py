@@ -1,4 +1,4 @@
-"""What is asked for and what is granted: the plain values that cross the border of this room."""
+"""What is asked for and what is granted: the plain values that cross the border of this package."""
 
 import math
 from collections.abc import Callable
@@ -8,22 +8,22 @@ NodeName = NewType("NodeName", str)
 GpuId = NewType("GpuId", str)
 
 Admits = Callable[[NodeName], bool]
-"""Whether a node may take the pod: CPU, memory, selector, taints. Asked only for nodes that have room, and must not
-change its answer during one call."""
+"""Whether a node admits the pod: CPU, memory, selector, taints. Called only for nodes with room; must not change
+its answer during one call."""
 
 
 Prefers = Callable[[NodeName], float]
-"""How much the pod would like an admitted node. Decides only between spots that a policy finds equally good."""
+"""How much the pod prefers an admitted node. Decides only between candidates that a policy finds equally good."""
 
 
 class Share(NamedTuple):
-    """A part of a GPU's memory, without MIG: so many MiB, or a fraction of whatever GPU it lands on."""
+    """A part of a GPU's memory, without MIG: so many MiB, or a fraction of the GPU it is placed on."""
 
     mib: int = 0
     fraction: float = 0.0
 
     def of(self, memory_mib: int) -> int:
-        """MiB to reserve on a GPU of that size; a fraction is rounded up, so that nobody gets less than promised."""
+        """MiB to reserve on a GPU of that size; a fraction is rounded up, so that no pod gets less than promised."""
         return max(self.mib, math.ceil(self.fraction * memory_mib), 1)
 
     def __str__(self) -> str:
@@ -39,7 +39,6 @@ class Demand(NamedTuple):
 
     wants: tuple[Want, ...]
     admits: Admits | None = None
-    pod: str = ""
     prefers: Prefers | None = None
 
 

@@ -1,12 +1,12 @@
-"""What is wrong with a request to hold or to give back.
+"""What can be wrong with a request to take or release a slot.
 
     InstasliceError
     └── FleetError
         ├── UnknownGpu     no GPU of that name in the fleet
         ├── NotFree        the slot is taken, or no legal one: the plan is stale, or the ledger is wrong
-        └── NotHeld        nothing of that kind is there to give back
+        └── NotHeld        nothing like that is held there
 
-A demand that finds no room is no error: it is answered with a Refusal.
+A demand that does not fit is no error: the answer is a Refusal.
 """
 
 from instaslice.errors import InstasliceError

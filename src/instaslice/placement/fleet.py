@@ -1,6 +1,6 @@
 """Who holds what on which GPU: the exact state that policies look at and plans change.
 
-No clock and no network: the controller and the simulator keep one each and tell it what happened. "The first GPU"
+No clock and no network: the controller and the simulator keep one each and record in it what happened. "The first GPU"
 means the one with the lowest number. GPUs are numbered in the order in which they are added, so add nodes by name and
 GPUs by UUID; the number of one that was removed goes to the next that is added, the lowest first, so that a fleet
 whose GPUs come and go stays as small as it ever was.
@@ -8,7 +8,7 @@ whose GPUs come and go stays as small as it ever was.
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
@@ -20,7 +20,7 @@ from instaslice.placement.pools import Pool, SharedPool
 
 
 @dataclass(slots=True)
-class Node:
+class FleetNode:
     """A node's GPUs by number, ascending, and its free memory slices."""
 
     name: NodeName
@@ -31,25 +31,26 @@ class Node:
 class Fleet:
     """GPUs by node, each cut by MIG or shared by memory, and what is held on each.
 
-    `take` and `give_back` are inverse and cost the same whatever the size of the fleet. A closed GPU keeps what it
-    holds and is offered to nobody.
+    `take` and `release` are inverse and cost the same whatever the size of the fleet. A closed GPU keeps what it
+    holds and is not offered.
     """
 
     def __init__(self) -> None:
-        self.nodes: dict[NodeName, Node] = {}
+        self.nodes: dict[NodeName, FleetNode] = {}
         self.pools: list[Pool] = []
         """MIG pools, the GPUs with least memory first. One whose GPUs are all closed stays."""
         self.shared: list[SharedPool] = []
         self.names: list[GpuId] = []
-        self.node_of: list[Node] = []
+        self.node_of: list[FleetNode] = []
         self.pool_of: list[Pool | SharedPool] = []
         self.state_of: list[int] = []
         self._number: dict[GpuId, int] = {}
         self._closed: dict[int, int] = {}  # GPU → its state or its free MiB
+        self._why_closed: dict[int, dict[str, str]] = {}
         self.index = NodeIndex()
         """The nodes that have GPUs."""
         self.changes = self.index.changes()
-        """The nodes on which there is more or less room than before."""
+        """The nodes on which capacity became free or was taken."""
         self._unused: list[int] = []  # numbers of GPUs that were removed, a heap
         self._gpus_in: Counter[Pool | SharedPool] = Counter()  # closed ones too
 
@@ -72,6 +73,7 @@ class Fleet:
         self.close(gpu)
         number = self._number.pop(gpu)
         self._closed.pop(number)
+        self._why_closed.pop(number)
         heappush(self._unused, number)
         self._leave_pool(self.pool_of[number])
         node = self.node_of[number]
@@ -80,9 +82,10 @@ class Fleet:
             del self.nodes[node.name]
             self.index.remove(node.name)
 
-    def close(self, gpu: GpuId) -> None:
-        """Offer this GPU to nobody (unhealthy, drained). What it holds stays held. Safe to repeat."""
+    def close(self, gpu: GpuId, kind: str = "", why: str = "") -> None:
+        """Do not offer this GPU for that kind of reason (unhealthy, say). What it holds stays held. Safe to repeat."""
         number = self.number(gpu)
+        self._why_closed.setdefault(number, {})[kind] = why
         if number not in self._closed:
             pool = self.pool_of[number]
             self._closed[number] = pool.leave(number)
@@ -90,20 +93,28 @@ class Fleet:
             if isinstance(pool, Pool):
                 self.node_of[number].free -= pool.states.free[self._closed[number]]
 
-    def open(self, gpu: GpuId) -> None:
-        """Offer a closed GPU again. Safe to repeat."""
+    def open(self, gpu: GpuId, kind: str = "") -> bool:
+        """This kind of reason is gone. Whether the GPU is offered again, as no other is left. Safe to repeat."""
         number = self.number(gpu)
-        if number in self._closed:
-            pool, state = self.pool_of[number], self._closed.pop(number)
-            pool.enter(number, state)
-            self.changes.add(self.node_of[number].name)
-            if isinstance(pool, Pool):
-                self.node_of[number].free += pool.states.free[state]
+        reasons = self._why_closed.get(number, {})
+        if reasons.pop(kind, None) is None or reasons:
+            return False
+        del self._why_closed[number]
+        pool, state = self.pool_of[number], self._closed.pop(number)
+        pool.enter(number, state)
+        self.changes.add(self.node_of[number].name)
+        if isinstance(pool, Pool):
+            self.node_of[number].free += pool.states.free[state]
+        return True
+
+    def why_closed(self, gpu: GpuId) -> Mapping[str, str]:
+        """Kind of reason → why; empty for an open GPU."""
+        return self._why_closed.get(self.number(gpu), {})
 
     def take(self, grant: Grant) -> None:
-        """Hold what a grant says. Raises NotFree and changes nothing where it is taken or not legal.
+        """Hold what a grant says. Raises NotFree and changes nothing if it is taken or not legal.
 
-        A closed GPU can be taken from too: what exists on the hardware is held, whoever may still ask.
+        Works on a closed GPU too: what exists on the hardware is held, whether or not the GPU is offered.
         """
         number = self.number(grant.gpu)
         pool = self.pool_of[number]
@@ -114,8 +125,8 @@ class Fleet:
         else:
             self._set_amount(number, pool, self._amount(number, pool) - grant.size)
 
-    def give_back(self, grant: Grant) -> None:
-        """Hold it no longer. Raises NotHeld and changes nothing where it is not held."""
+    def release(self, grant: Grant) -> None:
+        """Hold it no longer. Raises NotHeld and changes nothing if it is not held."""
         number = self.number(grant.gpu)
         pool = self.pool_of[number]
         if isinstance(pool, Pool):
@@ -145,7 +156,7 @@ class Fleet:
     def is_open(self, number: int) -> bool:
         return number not in self._closed
 
-    def mig_gpus(self, node: Node) -> Iterator[int]:
+    def mig_gpus(self, node: FleetNode) -> Iterator[int]:
         """The open GPUs of a node that are in MIG mode, by number."""
         return (gpu for gpu in node.gpus if self.state_of[gpu] >= 0)
 
@@ -156,7 +167,7 @@ class Fleet:
         return [pool.model for pool in pools if isinstance(pool, Pool)]
 
     def full(self, name: NodeName) -> bool:
-        """Whether no open GPU of a node has room for any slice more; a shared one has until its memory is given out."""
+        """Whether no open GPU of a node has room for another slice; a shared one has until its memory is used up."""
         node = self.nodes.get(name)
         return node is not None and not any(map(self._has_room, node.gpus))
 
@@ -167,8 +178,8 @@ class Fleet:
         state = self.state_of[number]
         return state >= 0 and max(pool.states.after[state], default=-1) >= 0
 
-    def alone(self, node: Node) -> "Fleet":
-        """A copy of one node with its open GPUs, to try something on."""
+    def copy_of(self, node: FleetNode) -> "Fleet":
+        """A fleet with only this node and its open GPUs, to try something on."""
         copy = Fleet()
         for number in node.gpus:
             pool = self.pool_of[number]
@@ -210,7 +221,7 @@ class Fleet:
             raise FleetError(f"the fleet has a GPU {gpu} already")
 
     def _add(self, gpu: GpuId, name: NodeName, pool: Pool | SharedPool) -> int:
-        node = self.nodes.setdefault(name, Node(name))
+        node = self.nodes.setdefault(name, FleetNode(name))
         self.index.add(name)
         self.changes.add(name)
         if self._unused:

@@ -5,10 +5,10 @@ Pure: reads the fleet and changes nothing. designs/0006 says why one reservation
 
 from collections.abc import Callable, Iterator, Sequence
 
+from instaslice.placement.colocation import could_hold
 from instaslice.placement.demands import GpuId, NodeName
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.pools import Pool
-from instaslice.placement.together import could_hold
 
 Eligible = Callable[[NodeName], bool]
 """Whether a node would admit the pod if nothing ran there."""

@@ -2,13 +2,7 @@
 
 from instaslice.placement.demands import Admits, Grant, Share
 from instaslice.placement.fleet import Fleet
-from instaslice.placement.policy import Spot
 from instaslice.placement.pools import Pool
-
-
-def spot_grant(fleet: Fleet, spot: Spot) -> Grant:
-    """A spot with its names."""
-    return grant_at(fleet, spot.gpu, spot.placement)
 
 
 def grant_at(fleet: Fleet, gpu: int, placement: int) -> Grant:

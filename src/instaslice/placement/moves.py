@@ -1,7 +1,7 @@
-"""Which running slices to move so that a refused one finds room.
+"""Which running slices to move so that a refused demand fits.
 
-A move ends a slice and makes it anew elsewhere, so it costs somebody a restart: as few as possible, and only slices
-that their owner marked as movable. This room only finds the moves; whether to make them is for the controller.
+A move deletes a slice and creates it again elsewhere, so it costs a pod a restart: as few as possible, and only slices
+that their owner marked as movable. This module only finds the moves; the caller decides whether to make them.
 """
 
 from collections.abc import Callable, Iterator
@@ -10,19 +10,19 @@ from itertools import combinations, islice
 from typing import Final, NamedTuple
 
 from instaslice.geometry import States
-from instaslice.placement.demands import Admits, Demand, Grant, Plan, Share
-from instaslice.placement.fleet import Fleet, Node
-from instaslice.placement.grants import grant_at, spot_grant
+from instaslice.placement.colocation import on_one_node, slices_needed
+from instaslice.placement.demands import Demand, Grant, Plan, Share
+from instaslice.placement.fleet import Fleet, FleetNode
+from instaslice.placement.grants import grant_at
 from instaslice.placement.policy import Policy
 from instaslice.placement.pools import Pool
-from instaslice.placement.together import on_one_node, slices_needed
 
 SETS_TRIED: Final = 500
-"""Each takes some tenths of a millisecond; a fleet has more sets of two slices than anybody would wait for."""
+"""Each takes some tenths of a millisecond, and a large fleet has too many sets of two slices to try them all."""
 
 Movable = Callable[[Grant], bool]
-Lands = Callable[[Grant], Admits]
-"""Where a movable slice may go: what its own pod's constraints admit."""
+Ways = Callable[[], Iterator[tuple[Grant, ...]]]
+"""How a demand can be held, best first."""
 
 
 class Move(NamedTuple):
@@ -41,31 +41,33 @@ class Rearrangement(NamedTuple):
 
 
 class _Opening(NamedTuple):
-    """Placements that, once out of a state, leave a legal start for a profile; fewest first, then least memory."""
+    """Placements whose removal from a state leaves a legal start for a profile; fewest first, then least memory."""
 
     slices: int
     size: int
     placements: tuple[int, ...]
 
 
-def find(
-    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None = None, most: int = 2
-) -> Rearrangement | None:
+def find(fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int = 2) -> Rearrangement | None:
     """The fewest slices, at most `most`, whose moving makes room for a refused demand; None where that is not enough.
 
-    Of as few, those that hold least memory. Without `lands` a slice may go anywhere. Shares are not moved, nor for
-    them. The fleet is as before when this returns. Exact for one slice and one move; beyond that the moved slices are
-    placed one after another, and for a demand of several slices at most SETS_TRIED sets are looked at.
+    Of as few, those that hold least memory. A moved slice may go anywhere. Shares are neither moved nor made room for.
+    The fleet is unchanged when this returns. Exact for one slice and one move; beyond that the moved slices are placed
+    one after another, and for a demand of several slices at most SETS_TRIED sets are tried.
     """
     if any(isinstance(want, Share) for want in demand.wants):
         return None
-    search = _for_one if len(demand.wants) == 1 else _for_several
-    return search(fleet, policy, demand, movable, lands, most)
+    attempts = _for_one if len(demand.wants) == 1 else _for_several
+    for old, ways in attempts(fleet, policy, demand, movable, most):
+        found = _try(fleet, policy, old, ways)
+        if found is not None:
+            return found
+    return None
 
 
 def _for_one(
-    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
-) -> Rearrangement | None:
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int
+) -> Iterator[tuple[list[Grant], Ways]]:
     profile = str(demand.wants[0])
 
     def ways(gpu: int) -> Iterator[tuple[Grant, ...]]:
@@ -80,32 +82,24 @@ def _for_one(
     for gpus, opening in _openings(fleet, profile, most):
         for gpu in gpus:
             old = [grant_at(fleet, gpu, k) for k in opening.placements]
-            if not _admitted(demand, fleet.node_of[gpu]) or not all(map(movable, old)):
-                continue
-            found = _try(fleet, policy, old, partial(ways, gpu), lands)
-            if found is not None:
-                return found
-            if lands is None:
-                break  # GPUs of the same state are alike: what did not work for this one will not for the next
-    return None
+            if _admitted(demand, fleet.node_of[gpu]) and all(map(movable, old)):
+                yield old, partial(ways, gpu)
+                break  # GPUs in the same state are equal: what fails on this one fails on the next
 
 
 def _for_several(
-    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, lands: Lands | None, most: int
-) -> Rearrangement | None:
-    def ways(node: Node) -> Iterator[tuple[Grant, ...]]:
-        grants = on_one_node(fleet.alone(node), policy, Demand(demand.wants))
+    fleet: Fleet, policy: Policy, demand: Demand, movable: Movable, most: int
+) -> Iterator[tuple[list[Grant], Ways]]:
+    def ways(node: FleetNode) -> Iterator[tuple[Grant, ...]]:
+        grants = on_one_node(fleet.copy_of(node), policy, Demand(demand.wants))
         if grants is not None:
             yield grants
 
     for node, old in islice(_sets(fleet, demand, movable, most), SETS_TRIED):
-        found = _try(fleet, policy, old, partial(ways, node), lands)
-        if found is not None:
-            return found
-    return None
+        yield old, partial(ways, node)
 
 
-def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[Node, list[Grant]]]:
+def _sets(fleet: Fleet, demand: Demand, movable: Movable, most: int) -> Iterator[tuple[FleetNode, list[Grant]]]:
     """Movable slices of one node, fewest first, that hold enough memory for what the node lacks."""
     needed = slices_needed(fleet, demand.wants)
     for count in range(1, most + 1):
@@ -126,12 +120,12 @@ def _running(fleet: Fleet, gpu: int) -> list[Grant]:
     return [grant_at(fleet, gpu, k) for k in pool.states.layouts[fleet.state_of[gpu]]]
 
 
-def _admitted(demand: Demand, node: Node) -> bool:
+def _admitted(demand: Demand, node: FleetNode) -> bool:
     return demand.admits is None or demand.admits(node.name)
 
 
 def _openings(fleet: Fleet, profile: str, most: int) -> list[tuple[list[int], _Opening]]:
-    """What could be moved off which GPUs, least first."""
+    """What could be moved off which GPUs, cheapest first."""
     found = []
     for pool in fleet.pools:
         p = pool.states.profile(profile)
@@ -156,16 +150,14 @@ def _state_openings(states: States, p: int, state: int, most: int) -> tuple[_Ope
     return tuple(found)
 
 
-def _try(
-    fleet: Fleet, policy: Policy, old: list[Grant], ways: Callable[[], Iterator[tuple[Grant, ...]]], lands: Lands | None
-) -> Rearrangement | None:
-    """Free the old slots and take what is wanted in one of its ways, so that the old slices find room again; then put
-    all back."""
+def _try(fleet: Fleet, policy: Policy, old: list[Grant], ways: Ways) -> Rearrangement | None:
+    """Free the old slots and take the demand in one of its `ways`, so that the old slices fit elsewhere; then restore
+    everything."""
     for grant in old:
-        fleet.give_back(grant)
+        fleet.release(grant)
     try:
         for grants in list(ways()):
-            moves = _settle(fleet, policy, old, grants, lands)
+            moves = _relocate(fleet, policy, old, grants)
             if moves is not None:
                 return Rearrangement(moves, Plan(grants))
         return None
@@ -174,10 +166,8 @@ def _try(
             fleet.take(grant)
 
 
-def _settle(
-    fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...], lands: Lands | None
-) -> tuple[Move, ...] | None:
-    """Where the old slices go, the largest first, once the grants are taken; None where one finds no room."""
+def _relocate(fleet: Fleet, policy: Policy, old: list[Grant], grants: tuple[Grant, ...]) -> tuple[Move, ...] | None:
+    """Where the old slices go, the largest first, once the grants are taken; None if one fits nowhere."""
     taken: list[Grant] = []
     moves: list[Move] = []
     try:
@@ -185,14 +175,14 @@ def _settle(
             fleet.take(grant)
             taken.append(grant)
         for grant in sorted(old, key=lambda each: -each.size):
-            to = policy.first(fleet, str(grant.want), lands(grant) if lands is not None else None)
+            to = policy.first(fleet, str(grant.want))
             if to is None:
                 return None
-            new = spot_grant(fleet, to)
+            new = grant_at(fleet, *to)
             fleet.take(new)
             taken.append(new)
             moves.append(Move(grant, new))
         return tuple(moves)
     finally:
         for grant in taken:
-            fleet.give_back(grant)
+            fleet.release(grant)

@@ -1,7 +1,7 @@
-"""Sets of nodes that stay true at the cost of what changes: which nodes admit this pod, which have room for 3g.20gb.
+"""Cached sets of nodes, updated only for nodes that changed: which nodes admit this pod, which have room for 3g.20gb.
 
-A question about nodes is answered once for each node, and again only for nodes that changed since. Answers are bits, so
-that the nodes for which several of them hold are found by an AND, whatever the number of GPUs or of those who ask.
+A predicate is evaluated once for each node, and again only for nodes that changed since. The results are bits, so that
+an AND finds the nodes for which several predicates hold, whatever the number of GPUs or callers.
 """
 
 from collections.abc import Callable
@@ -10,12 +10,12 @@ from typing import Final
 from instaslice.placement.demands import NodeName
 from instaslice.placement.pools import bits
 
-_KEPT: Final = 4096
-"""Changes that are remembered; whoever has not read for longer than that reads every node again."""
+_REMEMBERED: Final = 4096
+"""Changes that are remembered. A set that has not read for longer evaluates every node again."""
 
 
 class NodeIndex:
-    """A bit for each node. The bit of a node that is gone is given to a later one."""
+    """A bit for each node. The bit of a removed node is reused."""
 
     def __init__(self) -> None:
         self.all = 0
@@ -26,7 +26,7 @@ class NodeIndex:
         self._changes: list[Changes] = []
 
     def changes(self) -> "Changes":
-        """A new record of what changes on these nodes."""
+        """A new log of changes to these nodes."""
         self._changes.append(Changes(self))
         return self._changes[-1]
 
@@ -54,7 +54,7 @@ class NodeIndex:
         """Safe to repeat."""
         if name not in self._bits:
             return
-        # What is known of this bit is not true of the next node that has it.
+        # What is known of this bit is not true of the next node that gets it.
         for changes in self._changes:
             changes.add(name)
         bit = self._bits.pop(name)
@@ -63,13 +63,13 @@ class NodeIndex:
 
 
 class Changes:
-    """The nodes of which something has changed, in order; each NodeSet knows how far it has read. Made by NodeIndex."""
+    """A log of changed nodes; each NodeSet knows how far it has read. Created by NodeIndex."""
 
     def __init__(self, index: NodeIndex) -> None:
         self.index = index
         self._bits: list[int] = []
         self._start = 0
-        """How many changes were forgotten."""
+        """How many changes were dropped."""
 
     @property
     def end(self) -> int:
@@ -79,13 +79,13 @@ class Changes:
         bit = self.index.bit(name)
         if bit is None:
             return
-        if len(self._bits) >= _KEPT:
+        if len(self._bits) >= _REMEMBERED:
             self._start += len(self._bits)
             self._bits.clear()
         self._bits.append(bit)
 
     def since(self, position: int) -> int | None:
-        """The nodes that have changed since, as a mask; None where that is forgotten."""
+        """The nodes that have changed since, as a mask; None if those changes were dropped."""
         if position < self._start:
             return None
         mask = 0
@@ -95,8 +95,7 @@ class Changes:
 
 
 class NodeSet:
-    """The nodes for which something holds. `holds` is asked for a node when somebody wants to know, and then not before
-    `changes` tells of that node."""
+    """The nodes for which `holds` is true. It is evaluated lazily, and again only after a node appears in `changes`."""
 
     __slots__ = ("__weakref__", "_changes", "_holds", "_known", "_mask", "_read")
 
@@ -107,7 +106,7 @@ class NodeSet:
         self._read = changes.end
 
     def among(self, nodes: int) -> int:
-        """Those of these nodes, a mask, for which it holds."""
+        """The nodes of this mask for which it holds."""
         self._catch_up()
         if unknown := nodes & ~self._known:
             name = self._changes.index.name

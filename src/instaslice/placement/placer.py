@@ -1,40 +1,40 @@
-"""A pod's slices at once, all or nothing: the one door through which the controller and the simulator place.
+"""Places all slices of a pod, or none. The controller and the simulator place through this class only.
 
-Looks at the fleet through a policy; what it decides is held only after `commit`.
+Reads the fleet through a policy; nothing is held before `commit`.
 """
 
 from collections.abc import Iterable
 from weakref import WeakValueDictionary
 
+from instaslice.placement.colocation import NodeFit, on_one_node
 from instaslice.placement.demands import Demand, Grant, Plan, Share, Want
 from instaslice.placement.errors import FleetError
 from instaslice.placement.fleet import Fleet
-from instaslice.placement.grants import share_grant, spot_grant
+from instaslice.placement.grants import grant_at, share_grant
 from instaslice.placement.moves import Rearrangement
 from instaslice.placement.node_sets import NodeSet
 from instaslice.placement.policy import Policy
 from instaslice.placement.refusals import Refusal
-from instaslice.placement.together import RoomFor, on_one_node
 
 
 class Placer:
-    """Places demands on a fleet by a policy. Not safe for threads; a decision never waits."""
+    """Places demands on a fleet by a policy. Not thread-safe; never blocks."""
 
     def __init__(self, fleet: Fleet, policy: Policy) -> None:
         self.fleet = fleet
         self.policy = policy
-        self._with_room: WeakValueDictionary[tuple[Want, ...], NodeSet] = WeakValueDictionary()
+        self._fitting_nodes: WeakValueDictionary[tuple[Want, ...], NodeSet] = WeakValueDictionary()
 
-    def with_room(self, wants: tuple[Want, ...]) -> NodeSet:
-        """The nodes whose GPUs have room for all of it. Keep it for as long as somebody waits for this."""
+    def fitting_nodes(self, wants: tuple[Want, ...]) -> NodeSet:
+        """The nodes on which all of it fits. Hold the result as long as a pod waits for this: the cache is weak."""
         key = tuple(sorted(wants, key=str))
-        found = self._with_room.get(key)
+        found = self._fitting_nodes.get(key)
         if found is None:
-            found = self._with_room[key] = NodeSet(self.fleet.changes, RoomFor(self.fleet, key).on)
+            found = self._fitting_nodes[key] = NodeSet(self.fleet.changes, NodeFit(self.fleet, key).on)
         return found
 
     def arrived(self, demand: Demand) -> None:
-        """Tell the policy what is asked for. Once for each pod when it comes, not each time it is tried."""
+        """Notify the policy of what is asked for: once per pod when it arrives, not each time it is tried."""
         for want in demand.wants:
             if isinstance(want, str):
                 self.policy.arrived(want)
@@ -42,8 +42,8 @@ class Placer:
     def place(self, demand: Demand) -> Plan | Refusal:
         """All slices of one pod on one node, or none.
 
-        Looks only; nothing is held until `commit(plan)`, and a plan is good until the fleet changes. A Refusal says
-        what is short in words fit for an Event, and is right: no admitted node could have held all of the demand.
+        Reads only; nothing is held until `commit(plan)`, and a plan is valid until the fleet changes. A Refusal says
+        what is short as text fit for an Event, and is exact: no admitted node could have held all of the demand.
         """
         if len(demand.wants) == 1:
             grant = self._one(demand)
@@ -52,16 +52,16 @@ class Placer:
         return Plan(grants) if grants is not None else Refusal(self.fleet, self.policy, demand)
 
     def commit(self, plan: Plan) -> None:
-        """Hold all that a plan says. Raises NotFree, and holds nothing, where the plan is stale."""
+        """Hold all grants of a plan. Raises NotFree, and holds nothing, if the plan is stale."""
         self._exchange((), plan.grants)
 
     def release(self, grants: Iterable[Grant]) -> None:
-        """Give back what was held. Raises NotHeld, and gives back nothing, where one of them is not held."""
+        """Release what was held. Raises NotHeld, and releases nothing, if one of them is not held."""
         self._exchange(grants, ())
 
     def rearrange(self, found: Rearrangement) -> None:
         """Make the moves and hold the plan that they make room for. Raises NotFree or NotHeld, and changes nothing,
-        where it is stale."""
+        if it is stale."""
         self._exchange((move.old for move in found.moves), (*found.plan.grants, *(move.new for move in found.moves)))
 
     def _exchange(self, old: Iterable[Grant], new: Iterable[Grant]) -> None:
@@ -69,14 +69,14 @@ class Placer:
         taken: list[Grant] = []
         try:
             for grant in old:
-                self.fleet.give_back(grant)
+                self.fleet.release(grant)
                 given.append(grant)
             for grant in new:
                 self.fleet.take(grant)
                 taken.append(grant)
         except FleetError:
             for grant in taken:
-                self.fleet.give_back(grant)
+                self.fleet.release(grant)
             for grant in given:
                 self.fleet.take(grant)
             raise
@@ -85,5 +85,5 @@ class Placer:
         (want,) = demand.wants
         if isinstance(want, Share):
             return share_grant(self.fleet, want, demand.admits)
-        spot = self.policy.first(self.fleet, want, demand.admits, demand.prefers)
-        return None if spot is None else spot_grant(self.fleet, spot)
+        candidate = self.policy.first(self.fleet, want, demand.admits, demand.prefers)
+        return None if candidate is None else grant_at(self.fleet, *candidate)

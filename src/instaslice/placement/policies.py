@@ -5,9 +5,9 @@ from random import Random
 
 from instaslice.errors import BadInput
 from instaslice.placement.adaptive import Adaptive
-from instaslice.placement.ordered import DraFirstFit, FirstFit, MostFreeNode
+from instaslice.placement.ordered_policies import DraFirstFit, FirstFit, MostFreeNode
 from instaslice.placement.policy import Policy
-from instaslice.placement.tables import BestFit, Fgd, Foresight, Spread
+from instaslice.placement.ranked_policies import BestFit, Fgd, Foresight, Spread
 
 Asked = Mapping[str, float]
 """How much of each profile is expected, in any unit; empty where nothing is known."""

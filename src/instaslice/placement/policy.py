@@ -1,7 +1,7 @@
-"""What a placement policy is: an order over the spots that are legal now.
+"""What a placement policy is: an order over the candidates that are legal now.
 
-Pure: a policy reads the fleet and never changes it. The placer asks it for one spot for a lone slice, and for the
-rest of the spots, in order, when a pod needs several slices on one node.
+Pure: a policy reads the fleet and never changes it. The placer takes the first candidate for a single slice, and goes
+through all of them in order when a pod needs several slices on one node.
 """
 
 from abc import ABC, abstractmethod
@@ -15,14 +15,14 @@ from instaslice.placement.fleet import Fleet
 
 
 class Regime(Enum):
-    """What becomes of a demand that finds no room, and whether anything ever ends."""
+    """What happens to a demand that does not fit, and whether anything ever ends."""
 
     QUEUE = "queue"
     LOSS = "loss"
     FILL = "fill"
 
 
-class Spot(NamedTuple):
+class Candidate(NamedTuple):
     """A GPU of the fleet by number, and a placement by its index in the GPU's `States`."""
 
     gpu: int
@@ -39,15 +39,15 @@ class Policy(ABC):
     name: ClassVar[str]
 
     @abstractmethod
-    def spots(
+    def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Iterator[Spot]:
+    ) -> Iterator[Candidate]:
         """Every open GPU on which the profile has a legal start and whose node is admitted, each at the start this
         policy would take there, best first.
 
-        Of spots that it finds equally good, those on nodes that are preferred come first; a policy that walks GPUs in
+        Of equally good candidates, those on preferred nodes come first; a policy that walks GPUs in
         a fixed order finds no two equally good. Lazy: stop early and the rest costs nothing. Valid until the fleet
-        changes. A profile that no GPU has gives no spots.
+        changes. A profile that no GPU has gives no candidates.
         """
 
     @abstractmethod
@@ -56,33 +56,33 @@ class Policy(ABC):
 
     def first(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Spot | None:
-        """The best spot, None where no legal one is free. Same as the first of `spots`, and may be faster."""
-        return next(self.spots(fleet, profile, admits, prefers), None)
+    ) -> Candidate | None:
+        """The best candidate, None where no legal one is free. Same as the first of `candidates`, and may be faster."""
+        return next(self.candidates(fleet, profile, admits, prefers), None)
 
     def arrived(self, profile: str) -> None:
-        """A slice of this profile was asked for, whether or not it found room. Told once for each slice."""
+        """A slice of this profile was asked for, whether or not it fitted. Called once for each slice."""
         return
 
-    def study(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Study | None":
+    def tuning(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Tuning | None":
         """What to think about, now that some hundred slices have arrived: a copy of all that it takes, so that another
         thread may do the thinking. None from a policy that learns nothing.
 
-        `concurrent` is how many slices would run at once if all found room, as far as the caller can tell.
+        `concurrent` is how many slices would run at once if all fitted, as far as the caller knows.
         """
         return None
 
-    def learn(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
+    def tune(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> None:
         """Think at once about what arrived, and go by it from now on; may take a second."""
-        study = self.study(fleet, regime, concurrent)
-        if study is not None:
-            study.think()()
+        tuning = self.tuning(fleet, regime, concurrent)
+        if tuning is not None:
+            tuning.run()()
 
 
-class Study(Protocol):
+class Tuning(Protocol):
     """What arrived, to be thought about apart from the policy that it is from."""
 
-    def think(self) -> Callable[[], None]:
+    def run(self) -> Callable[[], None]:
         """Takes seconds, and touches nothing that others use. What it returns has the policy go by the result: call it
         where the policy is used."""
         ...

@@ -1,4 +1,4 @@
-"""GPUs of one kind in buckets, so that a choice looks at kinds of GPUs and not at GPUs.
+"""GPUs grouped by kind of state, so that a choice looks at kinds and not at single GPUs.
 
 A `Pool` holds the GPUs of one MIG geometry by kind of state, a `SharedPool` those of one size by free MiB. GPUs are
 numbers here; the fleet knows their names.
@@ -12,7 +12,7 @@ from instaslice.geometry import Model, States
 _BLOCK = 9  # bits of a GPU's number within a block: masks of 512 bits are quick to copy
 
 
-class Bucket:
+class GpuSet:
     """A set of GPU numbers that knows its lowest: a mask for each block of 512, and a mask of the blocks in use.
 
     All it does costs the same for ten members or a hundred thousand; a heap would grow with stale entries.
@@ -63,48 +63,48 @@ class Pool:
         self.kinds = self.states.kinds
         self.present = 0
         self._kind = self.kinds.of
-        self._buckets: dict[int, Bucket] = {}
+        self._by_kind: dict[int, GpuSet] = {}
         self._state_of = state_of
 
     def enter(self, gpu: int, state: int) -> None:
         self._state_of[gpu] = state
         kind = self._kind[state]
-        bucket = self._buckets.get(kind)
-        if bucket is None:
-            bucket = self._buckets[kind] = Bucket()
-        if not bucket.count:
+        members = self._by_kind.get(kind)
+        if members is None:
+            members = self._by_kind[kind] = GpuSet()
+        if not members.count:
             self.present |= 1 << kind
-        bucket.add(gpu)
+        members.add(gpu)
 
     def leave(self, gpu: int) -> int:
-        """Take a GPU out of its bucket and return the state it was in."""
+        """Take a GPU out of the pool and return the state it was in."""
         state = self._state_of[gpu]
         self._state_of[gpu] = -1
         kind = self._kind[state]
-        bucket = self._buckets[kind]
-        bucket.remove(gpu)
-        if not bucket.count:
+        members = self._by_kind[kind]
+        members.remove(gpu)
+        if not members.count:
             self.present ^= 1 << kind
         return state
 
     def lowest(self, kind: int) -> int:
         """The GPU with the lowest number of that kind; there must be one."""
-        return self._buckets[kind].lowest()
+        return self._by_kind[kind].lowest()
 
     def members(self, kind: int) -> Iterator[int]:
         """All GPUs of that kind, ascending; there must be one. Valid until the pool changes."""
-        return iter(self._buckets[kind])
+        return iter(self._by_kind[kind])
 
     def by_state(self) -> dict[int, list[int]]:
-        """All GPUs by state. Looks at each GPU, unlike the rest: for what is not done at every decision."""
+        """All GPUs by state. Looks at every GPU, unlike the rest: not for use in every decision."""
         found: dict[int, list[int]] = {}
         for kind in bits(self.present):
-            for gpu in self._buckets[kind]:
+            for gpu in self._by_kind[kind]:
                 found.setdefault(self._state_of[gpu], []).append(gpu)
         return found
 
     def __len__(self) -> int:
-        return sum(bucket.count for bucket in self._buckets.values())
+        return sum(members.count for members in self._by_kind.values())
 
 
 class SharedPool:

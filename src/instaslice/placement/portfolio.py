@@ -1,7 +1,7 @@
-"""Several tables, and which of them to use: rehearsed on the demand that was observed.
+"""Several value tables, and the choice among them: by rehearsal on the observed demand.
 
 No single table is best for every mix of profiles (designs/0003-placement-policy.md): each loses two points and more
-to another somewhere. So the candidates are played on made-up jobs of the observed mix, and the best is used.
+to another somewhere. So each is simulated on random arrivals of the observed mix, and the best is used.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from typing import Final
 from instaslice.geometry import Kinds, Model, States
 from instaslice.placement.policy import Regime
 from instaslice.placement.ranked import Ranking, by_worth
-from instaslice.placement.rehearsal import Herd, Job, fill, jobs, loss, queue
-from instaslice.placement.values import (
+from instaslice.placement.rehearsal import Arrival, RehearsalPool, fill, loss, poisson_arrivals, queue
+from instaslice.placement.value_tables import (
     MakeTable,
     Table,
     by_size,
@@ -27,8 +27,8 @@ from instaslice.placement.values import (
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
-    """What is expected: the shares of profiles by name, and how many slices would run at once if all found room.
+class Forecast:
+    """What is expected: the shares of profiles by name, and how many slices would run at once if all fitted.
 
     Without `concurrent` it is as many as would fill the memory of the fleet.
     """
@@ -63,15 +63,15 @@ RECIPES: Final[Mapping[str, MakeTable]] = {
     "best-fit": lambda s, _: [float(used * used) for used in s.used],
 }
 UNINFORMED: Final = "foresight-0.99"
-"""Used until something was observed. With equal shares it leaves open what can be left open: no online policy gets
-stuck in fewer arrival orders of a layout (bench/orders.py)."""
+"""Used until demand was observed. With equal shares it preserves the most options: no online policy gets stuck in fewer
+arrival orders of a layout (bench/orders.py)."""
 
 REHEARSED_GPUS: Final = 104
-"""A larger fleet is rehearsed at this size, its demand scaled down with it: the time would grow with the fleet."""
+"""A larger fleet is rehearsed at this size with its demand scaled down: the time would grow with the fleet."""
 _LIVES = 12.0
 _WARM_UP = 3.0
 _ROUNDS: Final = ((3, 5), (6, 2), (8, 1))
-"""(job lists played, recipes kept) by round: all recipes on three, the best five on six more, the best two on eight."""
+"""(runs, recipes kept) by round: all recipes on three, the best five on six more, the best two on eight."""
 
 
 def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
@@ -80,43 +80,43 @@ def rankings(kinds: Kinds, recipe: str, mix: Sequence[float]) -> list[Ranking]:
     return [by_worth(kinds, p, worth) for p in range(len(kinds.profiles))]
 
 
-def best_recipe(model: Model, gpus: int, outlook: Outlook, random: Random) -> str:
+def best_recipe(model: Model, gpus: int, forecast: Forecast, random: Random) -> str:
     """The recipe that does best in rehearsal; about a second for any fleet."""
-    # Profiles that nobody asks for make states that nobody enters: without them there are a third as many.
+    # Without profiles that nobody asks for there are a third as many states.
     model = model.only(
-        [p.name for p in model.profiles if outlook.asked.get(p.name)] or [p.name for p in model.profiles]
+        [p.name for p in model.profiles if forecast.asked.get(p.name)] or [p.name for p in model.profiles]
     )
     kinds = States.of(model).kinds
-    mix = mix_of(kinds, outlook.asked)
+    mix = mix_of(kinds, forecast.asked)
     played = min(gpus, REHEARSED_GPUS)
     mean_size = sum(share * p.size for share, p in zip(mix, kinds.profiles, strict=True))
     if not gpus or not mean_size:
         return UNINFORMED
     full = played * kinds.slices / mean_size
-    # Beyond twice what there is, more demand only makes the rehearsal longer.
-    concurrent = full if outlook.concurrent is None else min(outlook.concurrent * played / gpus, 2 * full)
+    # More demand than twice the fleet only makes the rehearsal longer.
+    concurrent = full if forecast.concurrent is None else min(forecast.concurrent * played / gpus, 2 * full)
     scores = dict.fromkeys(RECIPES, 0.0)
     tried = {recipe: rankings(kinds, recipe, mix) for recipe in scores}
     for runs, kept in _ROUNDS:
         for _ in range(runs):
-            arrivals = _arrivals(mix, concurrent, outlook.regime, random)
+            arrivals = _arrivals(mix, concurrent, forecast.regime, random)
             for recipe in scores:
-                herd = Herd(model, tried[recipe], played)
-                scores[recipe] += _score(herd, arrivals, [p.size for p in kinds.profiles], outlook.regime)
+                pool = RehearsalPool(model, tried[recipe], played)
+                scores[recipe] += _score(pool, arrivals, [p.size for p in kinds.profiles], forecast.regime)
         scores = {recipe: scores[recipe] for recipe in sorted(scores, key=lambda r: -scores[r])[:kept]}
     return next(iter(scores))
 
 
-def _arrivals(mix: Sequence[float], concurrent: float, regime: Regime, random: Random) -> list[Job]:
+def _arrivals(mix: Sequence[float], concurrent: float, regime: Regime, random: Random) -> list[Arrival]:
     count = concurrent if regime is Regime.FILL else concurrent * _LIVES
-    return jobs(mix, concurrent, max(1, round(count)), random)
+    return poisson_arrivals(mix, concurrent, max(1, round(count)), random)
 
 
-def _score(herd: Herd, arrivals: list[Job], sizes: Sequence[int], regime: Regime) -> float:
+def _score(pool: RehearsalPool, arrivals: list[Arrival], sizes: Sequence[int], regime: Regime) -> float:
     match regime:
         case Regime.LOSS:
-            return loss(herd, arrivals, sizes, _WARM_UP)
+            return loss(pool, arrivals, sizes, _WARM_UP)
         case Regime.FILL:
-            return fill(herd, arrivals, sizes)
+            return fill(pool, arrivals, sizes)
         case Regime.QUEUE:
-            return -queue(herd, arrivals, _WARM_UP)
+            return -queue(pool, arrivals, _WARM_UP)

@@ -1,7 +1,7 @@
 """Policies that rank kinds of GPU by a table, so that a choice costs the same for ten GPUs or ten thousand.
 
 A table gives each (kind, start) of a profile a score. Kinds with the same score form a tier: a bit mask over kinds.
-The best spot is in the first tier that has a GPU, which is one AND a tier.
+The best candidate is in the first tier that has a GPU, which is one AND a tier.
 """
 
 from abc import abstractmethod
@@ -11,9 +11,9 @@ from heapq import merge
 from instaslice.geometry import Kinds, States
 from instaslice.placement.demands import Admits, Prefers
 from instaslice.placement.fleet import Fleet
-from instaslice.placement.policy import Policy, Spot
+from instaslice.placement.policy import Candidate, Policy
 from instaslice.placement.pools import Pool, bits
-from instaslice.placement.values import nvidia_order
+from instaslice.placement.value_tables import nvidia_order
 
 Score = Callable[[int, int], float]
 """How good it is to go from kind s (first) to kind t (second): higher is better."""
@@ -42,14 +42,14 @@ class Ranking:
 
 
 def by_worth(kinds: Kinds, profile: int, worth: Sequence[float]) -> Ranking:
-    """Where worth is gained most or lost least; of starts as good as each other, the one NVIDIA's driver prefers."""
+    """Where worth is gained most or lost least; of equally good starts, the one NVIDIA's driver prefers."""
     return Ranking(kinds, profile, lambda s, t: worth[t] - worth[s], nvidia_order(kinds.profiles[profile]))
 
 
 class RankedPolicy(Policy):
-    """A policy made of one ranking for each profile of each geometry, made when first needed.
+    """A policy made of one ranking for each profile of each geometry, computed when first needed.
 
-    Where several kinds of GPU have the profile, the kind with least memory is used first: it can hold least else.
+    Where several models have the profile, the one with least memory is used first: it is of least use to others.
     Between GPUs of the same score the lowest number wins.
     """
 
@@ -58,10 +58,10 @@ class RankedPolicy(Policy):
 
     @abstractmethod
     def rank(self, kinds: Kinds, profile: int) -> Ranking:
-        """The ranking of one profile; called once for each geometry until `forget`."""
+        """The ranking of one profile; called once for each geometry until `invalidate`."""
 
-    def forget(self) -> None:
-        """Make the rankings anew when next asked: the table has changed."""
+    def invalidate(self) -> None:
+        """Compute the rankings again when they are next needed: the table has changed."""
         self._rankings.clear()
 
     def placement(self, states: States, state: int, profile: str) -> int | None:
@@ -71,21 +71,21 @@ class RankedPolicy(Policy):
 
     def first(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Spot | None:
+    ) -> Candidate | None:
         if admits is not None or prefers is not None:
-            return next(self.spots(fleet, profile, admits, prefers), None)
+            return next(self.candidates(fleet, profile, admits, prefers), None)
         for pool in fleet.pools:
             ranking = self._ranking(pool.kinds, profile)
             if ranking is None:
                 continue
-            spot = best_spot(pool, ranking)
-            if spot is not None:
-                return spot
+            candidate = best_candidate(pool, ranking)
+            if candidate is not None:
+                return candidate
         return None
 
-    def spots(
+    def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
-    ) -> Iterator[Spot]:
+    ) -> Iterator[Candidate]:
         for pool in fleet.pools:
             ranking = self._ranking(pool.kinds, profile)
             if ranking is None or not pool.present & ranking.fits:
@@ -100,7 +100,7 @@ class RankedPolicy(Policy):
                     if admits is None or admits(fleet.node_of[gpu].name)
                 )
                 for gpu, kind in equal if prefers is None else _preferred(fleet, equal, prefers):
-                    yield Spot(gpu, ranking.best[kind])
+                    yield Candidate(gpu, ranking.best[kind])
 
     def _ranking(self, kinds: Kinds, profile: str) -> Ranking | None:
         try:
@@ -120,7 +120,7 @@ def _with_kind(pool: Pool, kind: int) -> Iterator[tuple[int, int]]:
     return ((gpu, kind) for gpu in pool.members(kind))
 
 
-def best_spot(pool: Pool, ranking: Ranking) -> Spot | None:
+def best_candidate(pool: Pool, ranking: Ranking) -> Candidate | None:
     """The lowest GPU of the first tier that has one; None where the profile fits none of the pool."""
     present = pool.present & ranking.fits
     if not present:
@@ -137,4 +137,4 @@ def best_spot(pool: Pool, ranking: Ranking) -> Spot | None:
         if number < gpu:
             gpu, kind = number, other
         hit ^= low
-    return Spot(gpu, ranking.best[kind])
+    return Candidate(gpu, ranking.best[kind])

@@ -1,4 +1,4 @@
-"""Why a demand found no room, in words fit for an Event, and what would help."""
+"""Why a demand did not fit, as text fit for an Event, and what would help."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -26,16 +26,16 @@ class Short(Enum):
 @dataclass(frozen=True, slots=True)
 class Reason:
     short: Short
-    words: str
+    text: str
     helped: Demand | None = None
-    """What moves may make room for; None where none could."""
+    """What moves may make room for; None if no moves could."""
 
 
 class Refusal:
     """No admitted node can hold the demand now.
 
-    The reason is found when it is first asked for, and what would help when the words are, so that a refusal nobody
-    reads costs nothing: read it before the fleet changes.
+    The reason is computed when first read, and what would help when the text is first read, so that an unread refusal
+    costs nothing: read it before the fleet changes.
     """
 
     def __init__(self, fleet: Fleet, policy: Policy, demand: Demand) -> None:
@@ -48,12 +48,12 @@ class Refusal:
         return self._reason.short
 
     def __str__(self) -> str:
-        return self._words
+        return self._text
 
     @cached_property
-    def _words(self) -> str:
+    def _text(self) -> str:
         reason = self._reason
-        return reason.words + (self._help(reason.helped) if reason.helped is not None else "")
+        return reason.text + (self._help(reason.helped) if reason.helped is not None else "")
 
     @cached_property
     def _reason(self) -> Reason:
@@ -62,12 +62,12 @@ class Refusal:
         if not self.demand.wants:
             return Reason(Short.GPUS, "the pod asks for no slice")
         for want in dict.fromkeys(self.demand.wants):
-            alone = self._of_share(want) if isinstance(want, Share) else self._of_profile(want)
-            if alone is not None:
-                return alone
+            reason = self._of_share(want) if isinstance(want, Share) else self._of_profile(want)
+            if reason is not None:
+                return reason
         count = len(self.demand.wants)
-        words = f"each of the {count} slices would fit, but no node has room for all at once"
-        return Reason(Short.TOGETHER, words, self.demand)
+        text = f"each of the {count} slices would fit, but no node has room for all at once"
+        return Reason(Short.TOGETHER, text, self.demand)
 
     def _of_profile(self, profile: str) -> Reason | None:
         pools = [pool for pool in self._fleet.pools if pool.model.has(profile)]
@@ -76,26 +76,28 @@ class Refusal:
             return Reason(Short.PROFILE, f"profile {profile} does not exist on any node ({has})")
         if not any(pool.model.profile(profile).starts for pool in pools):
             names = ", ".join(pool.model.name for pool in pools)
-            return Reason(Short.GPUS, f"where {profile} may start on {names} is not known until its driver was asked")
+            return Reason(
+                Short.GPUS, f"where {profile} may start on {names} is not known until its driver has been asked"
+            )
         if not any(map(len, pools)):
             return Reason(Short.GPUS, f"every GPU that has {profile} is closed")
-        alone = Demand((profile,), self.demand.admits)
-        look = _Look(self._fleet, pools, profile, self.demand.admits)
-        if look.fitting_admitted:
+        single = Demand((profile,), self.demand.admits)
+        counts = _FitCounts(self._fleet, pools, profile, self.demand.admits)
+        if counts.fitting_admitted:
             return None
-        if look.fitting or not look.admitted:
-            room = _gpus(look.fitting, "has", "have") + " room for" if look.fitting else "GPUs have"
+        if counts.fitting or not counts.admitted:
+            room = _gpus(counts.fitting, "has", "have") + " room for" if counts.fitting else "GPUs have"
             return Reason(Short.NODES, f"{room} {profile}, but no such node admits the pod")
-        if look.windows:
-            hold = _gpus(look.windows, "holds", "hold")
-            words = f"{hold} enough free memory for {profile} but not the media engines that it needs"
-            return Reason(Short.ENGINES, words, alone)
-        if look.enough:
-            hold = _gpus(look.enough, "holds", "hold")
-            words = f"{hold} enough free memory for {profile} but no legal start"
-            return Reason(Short.START, words, alone)
-        words = f"{profile} needs {look.size} free memory slices on one GPU; the most that one has is {look.most}"
-        return Reason(Short.MEMORY, words, alone)
+        if counts.windows:
+            hold = _gpus(counts.windows, "holds", "hold")
+            text = f"{hold} enough free memory for {profile} but not the media engines that it needs"
+            return Reason(Short.ENGINES, text, single)
+        if counts.enough:
+            hold = _gpus(counts.enough, "holds", "hold")
+            text = f"{hold} enough free memory for {profile} but no legal start"
+            return Reason(Short.START, text, single)
+        text = f"{profile} needs {counts.size} free memory slices on one GPU; the most that one has is {counts.most}"
+        return Reason(Short.MEMORY, text, single)
 
     def _of_share(self, want: Share) -> Reason | None:
         pools = self._fleet.shared
@@ -122,7 +124,7 @@ class Refusal:
         return f"; {count} move{'s' if count > 1 else ''} would free {'one' if len(demand.wants) == 1 else 'it'}"
 
 
-class _Look:
+class _FitCounts:
     """Counts of GPUs that have a profile, by what they could do for it."""
 
     def __init__(self, fleet: Fleet, pools: list[Pool], profile: str, admits: Admits | None) -> None:

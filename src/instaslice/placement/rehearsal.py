@@ -1,8 +1,8 @@
-"""A small model of a fleet, to try a table on before it is used: one geometry, plain integers, no names.
+"""A small model of a fleet to try a table on before it is used: one geometry, plain integers, no names.
 
-The three regimes are what clusters do. *Loss*: what finds no room goes elsewhere. *Queue*: it waits, first come
-first served, and a smaller one may pass. *Fill*: nothing ever ends. Jobs are made beforehand, so that tables are
-compared on the same ones.
+The three regimes are what clusters do with slices that do not fit. *Loss*: they go elsewhere. *Queue*: they wait, first
+come first served, and smaller ones may pass. *Fill*: nothing ever ends. Arrivals are drawn beforehand, so that tables
+are compared on the same ones.
 """
 
 from collections import deque
@@ -12,33 +12,33 @@ from random import Random
 from typing import Final, NamedTuple
 
 from instaslice.geometry import Model
-from instaslice.placement.policy import Spot
+from instaslice.placement.policy import Candidate
 from instaslice.placement.pools import Pool
-from instaslice.placement.ranked import Ranking, best_spot
+from instaslice.placement.ranked import Ranking, best_candidate
 
 NEVER: Final = float("inf")
 
 
-class Job(NamedTuple):
-    """One slice: when it comes, how long it stays, and its profile's index."""
+class Arrival(NamedTuple):
+    """One slice: when it arrives, how long it lives, and the index of its profile."""
 
     at: float
     life: float
     profile: int
 
 
-def jobs(mix: Sequence[float], rate: float, count: int, random: Random) -> list[Job]:
+def poisson_arrivals(mix: Sequence[float], rate: float, count: int, random: Random) -> list[Arrival]:
     """Poisson arrivals, exponential lives of mean 1."""
     picked = random.choices(range(len(mix)), mix, k=count)
     now = 0.0
     made = []
     for profile in picked:
         now += random.expovariate(rate)
-        made.append(Job(now, random.expovariate(1.0), profile))
+        made.append(Arrival(now, random.expovariate(1.0), profile))
     return made
 
 
-class Herd:
+class RehearsalPool:
     """GPUs of one model under one set of rankings, indexed by profile; all empty at first."""
 
     def __init__(self, model: Model, rankings: Sequence[Ranking], gpus: int) -> None:
@@ -48,69 +48,69 @@ class Herd:
         for gpu in range(gpus):
             self._pool.enter(gpu, 0)
 
-    def place(self, profile: int) -> Spot | None:
-        """Place one slice and return its spot, or None where nothing legal is free."""
-        spot = best_spot(self._pool, self._rankings[profile])
-        if spot is not None:
-            self._pool.enter(spot.gpu, self._after[self._pool.leave(spot.gpu)][spot.placement])
-        return spot
+    def place(self, profile: int) -> Candidate | None:
+        """Place one slice and return where, or None if no legal placement is free."""
+        candidate = best_candidate(self._pool, self._rankings[profile])
+        if candidate is not None:
+            self._pool.enter(candidate.gpu, self._after[self._pool.leave(candidate.gpu)][candidate.placement])
+        return candidate
 
     def remove(self, gpu: int, placement: int) -> None:
         self._pool.enter(gpu, self._before[self._pool.leave(gpu)][placement])
 
 
-def loss(herd: Herd, arrivals: Iterable[Job], sizes: Sequence[int], warm_up: float = 0.0) -> float:
-    """The share of memory slices asked for, by jobs that come after `warm_up`, that found room at once."""
+def loss(pool: RehearsalPool, arrivals: Iterable[Arrival], sizes: Sequence[int], warm_up: float = 0.0) -> float:
+    """The share of memory slices asked for after `warm_up` that fitted at once."""
     ends: list[tuple[float, int, int]] = []
     asked = given = 0
     for at, life, profile in arrivals:
         while ends and ends[0][0] <= at:
             _, gpu, k = heappop(ends)
-            herd.remove(gpu, k)
-        spot = herd.place(profile)
+            pool.remove(gpu, k)
+        candidate = pool.place(profile)
         if at >= warm_up:
             asked += sizes[profile]
-            if spot is not None:
+            if candidate is not None:
                 given += sizes[profile]
-        if spot is not None:
-            heappush(ends, (at + life, *spot))
+        if candidate is not None:
+            heappush(ends, (at + life, *candidate))
     return given / asked if asked else 1.0
 
 
-def fill(herd: Herd, arrivals: Iterable[Job], sizes: Sequence[int]) -> float:
-    """The share of memory slices asked for that found room when nothing ever ends."""
-    return loss(herd, [Job(job.at, NEVER, job.profile) for job in arrivals], sizes)
+def fill(pool: RehearsalPool, arrivals: Iterable[Arrival], sizes: Sequence[int]) -> float:
+    """The share of memory slices asked for that fitted when nothing ever ends."""
+    return loss(pool, [Arrival(job.at, NEVER, job.profile) for job in arrivals], sizes)
 
 
-def queue(herd: Herd, arrivals: Iterable[Job], warm_up: float = 0.0) -> float:
-    """The mean wait, in mean lives, of jobs that come after `warm_up`; what still waits at the end counts till then."""
+def queue(pool: RehearsalPool, arrivals: Iterable[Arrival], warm_up: float = 0.0) -> float:
+    """The mean wait, in mean lives, of arrivals after `warm_up`; those still waiting count up to the end."""
     ends: list[tuple[float, int, int]] = []
-    waiting: dict[int, deque[Job]] = {}
+    waiting: dict[int, deque[Arrival]] = {}
     total, count, now = 0.0, 0, 0.0
 
     def drain(until: float) -> None:
         nonlocal total
         while ends and ends[0][0] <= until:
             now, gpu, k = heappop(ends)
-            herd.remove(gpu, k)
+            pool.remove(gpu, k)
             for profile in sorted(waiting, key=lambda p: waiting[p][0].at):
-                line = waiting[profile]
-                while line and (spot := herd.place(profile)) is not None:
-                    job = line.popleft()
-                    heappush(ends, (now + job.life, *spot))
+                queued = waiting[profile]
+                while queued and (candidate := pool.place(profile)) is not None:
+                    job = queued.popleft()
+                    heappush(ends, (now + job.life, *candidate))
                     if job.at >= warm_up:
                         total += now - job.at
-                if not line:
+                if not queued:
                     del waiting[profile]
 
     for job in arrivals:
         now = job.at
         drain(now)
         count += now >= warm_up
-        spot = herd.place(job.profile) if job.profile not in waiting else None
-        if spot is None:
+        candidate = pool.place(job.profile) if job.profile not in waiting else None
+        if candidate is None:
             waiting.setdefault(job.profile, deque()).append(job)
         else:
-            heappush(ends, (now + job.life, *spot))
-    total += sum(now - job.at for line in waiting.values() for job in line if job.at >= warm_up)
+            heappush(ends, (now + job.life, *candidate))
+    total += sum(now - job.at for queued in waiting.values() for job in queued if job.at >= warm_up)
     return total / count if count else 0.0

@@ -8,7 +8,7 @@ A pass can be interrupted and resumed. In each round of a pass at most KEYS_PER_
 before other namespaces get their turn: up to that number the order is strict, and nobody who creates pods with
 thousands of different requests delays anybody else.
 
-Pure: the caller passes every time and decides when to stop. Used by the controller and the simulator.
+Pure: the caller passes every time and decides when to stop.
 """
 
 from bisect import insort
@@ -86,10 +86,6 @@ class WaitingQueue:
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
-
-    def has_key(self, key: RequestKey) -> bool:
-        """Whether a pod with this request waits."""
-        return key in self._by_key
 
     def uids(self) -> Iterable[str]:
         """All, in any order."""

@@ -1,17 +1,22 @@
 """The discrete-event simulator: a fleet, a workload and a policy in; acceptance, waits and occupancy out.
 
 No cluster and no clock: time is whole milliseconds that the events carry, randomness is a seeded `random.Random`, and
-placing is done by the same `Placer` that the controller uses.
+pods are placed by the same `Placer` that the controller uses.
 
 fleets       which GPUs, from flags or a file
 jobs         what arrives: one pod with its slices, its time and its life
 mixes        which pods, in which shares
 workloads    where jobs come from: Poisson arrivals, a fill-up, a trace
-alibaba, migbench   two public trace formats
-fluid        how much of a mix fits when packing is ideal: what load 1.0 means
+alibaba      Alibaba's trace format
+migbench     MIGBench's trace format
+fractions    the profile for a part of a GPU, as traces state it
+fluid        how much of a mix fits with ideal packing: the definition of load 1.0
 simulation   the events
-occupancy, histogram, samples, tally   what is measured, in bounded memory
+occupancy    how many GPUs were in which state for how long
+tally        counts of pods; histogram has their waits, samples how a run went over time
+outcome      the result of a run, and of all runs of a policy
 comparison   several policies on the same jobs
 bound        what no policy can exceed (extra `bound`)
-report       the HTML page
+summary      a comparison as text; report as JSON and as an HTML page
+errors       what can be wrong with the input
 """

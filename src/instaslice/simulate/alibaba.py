@@ -13,31 +13,31 @@ from instaslice.errors import BadInput
 from instaslice.geometry import Model
 from instaslice.simulate.errors import BadTrace, unreadable
 from instaslice.simulate.fractions import FractionAs, of_fraction
-from instaslice.simulate.jobs import Job, Kept, Wants, kept
+from instaslice.simulate.jobs import Job, Trace, Wants, trace
 
 NEEDED: Final = ("num_gpu", "gpu_milli", "creation_time", "deletion_time")
 UNUSED: Final = ("name", "cpu_milli", "memory_mib", "gpu_spec", "qos", "pod_phase", "scheduled_time")
 
 
-def read(path: Path, model: Model, reading: FractionAs) -> Kept:
+def read(path: Path, model: Model, reading: FractionAs) -> Trace:
     """All pods that want a GPU. A life is deletion minus scheduling, or minus creation where it was never scheduled.
 
     Raises BadTrace with the line for an unknown or missing column, a number that is none, a time before 0, an end
     before its start, or a fraction that no profile of the model covers.
     """
-    passed_over = 0
+    skipped = 0
     jobs = []
     try:
         with path.open(newline="", encoding="utf-8") as lines:
             for number, row in _rows(path, lines):
                 job = _job(path, number, row, model, reading)
                 if job is None:
-                    passed_over += 1
+                    skipped += 1
                 else:
                     jobs.append(job)
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(unreadable(path, error)) from None
-    return kept(jobs, passed_over)
+    return trace(jobs, skipped)
 
 
 def _rows(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, dict[str, str]]]:

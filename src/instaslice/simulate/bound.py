@@ -1,7 +1,7 @@
 """What no policy can exceed: the most memory slices that could be given to jobs known in advance, moving freely.
 
 A linear program over which jobs to accept, in parts if need be. What runs at once must fit: that is stated by prices
-(see `fluid`), and only those that an optimum so far has broken are added. Every round gives a bound; the last is the
+(see `fluid`), and only those that an optimum so far violates are added. Every round gives a bound; the last is the
 tightest. Needs scipy, which the extra `bound` installs.
 """
 
@@ -13,7 +13,7 @@ from instaslice.simulate.errors import BadWorkload, MissingExtra
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fluid import Capacity, Fluid
 from instaslice.simulate.jobs import NEVER, Job
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,7 +22,7 @@ MOST_JOBS: Final = 50_000
 """Beyond this the program takes minutes and gigabytes."""
 
 _ROUNDS: Final = 20
-_LOOKED_AT: Final = 200
+_CHECKED: Final = 200
 """The fullest moments that are checked in each round."""
 
 
@@ -40,7 +40,7 @@ def most_slices(plan: FleetPlan, jobs: Sequence[Job], rules: Rules) -> float:
     cuts += [fluid.capacity({name: 1.0}) for name in names]
     best = program.solve(cuts)
     for _ in range(_ROUNDS):
-        fresh = _broken(fluid, program.fullest(), cuts)
+        fresh = _violated(fluid, program.fullest(), cuts)
         if not fresh:
             break
         cuts += fresh
@@ -54,14 +54,14 @@ def check(jobs: int, rules: Rules) -> None:
         import scipy  # noqa: F401
     except ImportError:
         raise MissingExtra("the bound needs scipy: pip install 'instaslice[bound]'") from None
-    if rules.queue is not Queue.NONE:
+    if rules.queue is not QueueDiscipline.NONE:
         raise BadWorkload("a bound is on what is accepted; where pods wait, all are. Use --queue none with --bound")
     if jobs > MOST_JOBS:
         raise BadWorkload(f"a bound on {jobs} pods; at most {MOST_JOBS} are possible. Use fewer with --pods")
 
 
-def _broken(fluid: Fluid, moments: list[dict[str, float]], cuts: list[Capacity]) -> list[Capacity]:
-    """New prices by which some of these moments hold more than fits."""
+def _violated(fluid: Fluid, moments: list[dict[str, float]], cuts: list[Capacity]) -> list[Capacity]:
+    """New prices by which more is held at some of these moments than fits."""
     fresh: list[Capacity] = []
     for held in moments:
         if any(_worth(cut, held) > cut.limit * (1 + 1e-6) for cut in (*cuts, *fresh)):
@@ -138,7 +138,7 @@ class _Program:
             tuple(round(float(amounts[moment[name]]), 6) if name in moment else 0.0 for name in self._names)
             for moment in self._moments
         }
-        chosen = sorted(rows, key=sum, reverse=True)[:_LOOKED_AT]
+        chosen = sorted(rows, key=sum, reverse=True)[:_CHECKED]
         return [dict(zip(self._names, row, strict=True)) for row in chosen if any(row)]
 
     def _trace(self, jobs: Sequence[Job], rules: Rules) -> None:

@@ -11,17 +11,17 @@ import msgspec
 
 from instaslice.errors import BadInput
 from instaslice.geometry import Model, UnknownProfile, models
-from instaslice.placement import Demand, Fleet, GpuId, NodeName, Placer, Plan, policies
+from instaslice.placement import Fleet, GpuId, NodeName, could_hold
 from instaslice.simulate.errors import BadFleet, unreadable
 from instaslice.simulate.jobs import Wants
 
 _FLAG = re.compile(r"(?P<nodes>\d+)x(?P<gpus>\d+)x(?P<model>.+)")
 MOST_GPUS: Final = 1_000_000
-"""A fleet beyond this is a typing error, and would only be found out when memory is gone."""
+"""A larger fleet is a typing error, which would otherwise show only when memory runs out."""
 
 
-class Nodes(NamedTuple):
-    """So many nodes alike."""
+class NodeGroup(NamedTuple):
+    """A number of equal nodes."""
 
     number: int
     gpus: int
@@ -35,7 +35,7 @@ class Nodes(NamedTuple):
 class FleetPlan:
     """A fleet before it is built: each policy of a comparison gets a fresh one."""
 
-    def __init__(self, groups: Sequence[Nodes]) -> None:
+    def __init__(self, groups: Sequence[NodeGroup]) -> None:
         """Raises BadFleet where there is nothing to place on, or far more than can be meant."""
         self.groups: Final = tuple(groups)
         self.gpus: Final = sum(group.number * group.gpus for group in groups)
@@ -43,12 +43,20 @@ class FleetPlan:
             raise BadFleet(f"a fleet of {self.gpus} GPUs; between 1 and {MOST_GPUS} can be simulated")
         for group in groups:
             if not group.model.memory_slices:
-                raise BadFleet(f"the placements of {group.model.name} are not published; only a real one can tell them")
+                raise BadFleet(f"the placements of {group.model.name} are not published; only its driver knows them")
         self._possible: dict[Wants, bool] = {}
 
     def build(self) -> Fleet:
         """All GPUs, empty. Nodes of one name are numbered in the order in which they are added."""
-        return _built((group, group.number) for group in self.groups)
+        fleet = Fleet()
+        used: Counter[str] = Counter()
+        for group in self.groups:
+            for _ in range(group.number):
+                node = NodeName(f"{group.name}-{used[group.name]:05}")
+                used[group.name] += 1
+                for gpu in range(group.gpus):
+                    fleet.add_gpu(GpuId(f"{node}/{gpu}"), node, group.model)
+        return fleet
 
     @cached_property
     def models(self) -> dict[Model, int]:
@@ -90,27 +98,14 @@ class FleetPlan:
         raise UnknownProfile(f"profile {name} does not exist in this fleet (it has {', '.join(self.sizes)})")
 
     def can_ever_hold(self, wants: Wants) -> bool:
-        """Whether some node could hold all of it when empty: what cannot would wait for ever."""
+        """Whether some node could hold all of it when empty: a pod that none could hold would wait indefinitely."""
         found = self._possible.get(wants)
         if found is None:
-            placer = Placer(_built((group, 1) for group in self.groups), policies.named("first-fit"))
-            found = self._possible[wants] = isinstance(placer.place(Demand(wants)), Plan)
+            found = self._possible[wants] = any(could_hold([group.model] * group.gpus, wants) for group in self.groups)
         return found
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.groups))
-
-
-def _built(groups: Iterable[tuple[Nodes, int]]) -> Fleet:
-    fleet = Fleet()
-    used: Counter[str] = Counter()
-    for group, count in groups:
-        for _ in range(count):
-            node = NodeName(f"{group.name}-{used[group.name]:05}")
-            used[group.name] += 1
-            for gpu in range(group.gpus):
-                fleet.add_gpu(GpuId(f"{node}/{gpu}"), node, group.model)
-    return fleet
 
 
 def from_flags(texts: Iterable[str], profiles: Sequence[str] = ()) -> FleetPlan:
@@ -154,11 +149,13 @@ def from_file(path: Path) -> FleetPlan:
     return FleetPlan(groups)
 
 
-def _nodes(where: str, count: int, gpus: int, model: str, name: str = "node", profiles: Sequence[str] = ()) -> Nodes:
+def _nodes(
+    where: str, count: int, gpus: int, model: str, name: str = "node", profiles: Sequence[str] = ()
+) -> NodeGroup:
     if count < 1 or gpus < 1:
         raise BadFleet(f"{where}: {count} nodes of {gpus} GPUs; both must be at least 1")
     try:
         found = models.named(model)
-        return Nodes(count, gpus, found.only(profiles) if profiles else found, name)
+        return NodeGroup(count, gpus, found.only(profiles) if profiles else found, name)
     except BadInput as error:
         raise BadFleet(f"{where}: {error}") from None

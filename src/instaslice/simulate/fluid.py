@@ -1,4 +1,4 @@
-"""How much of a mix fits into a fleet when packing is ideal: what load 1.0 means.
+"""How much of a mix fits into a fleet with ideal packing: the definition of load 1.0.
 
 Fluid: layouts are used in any proportion, so no count is rounded. The answer comes with prices: what a slice of each
 profile is worth at the optimum. Prices make a bound that no packing at all can exceed, which `bound` uses.
@@ -30,7 +30,7 @@ class Capacity(NamedTuple):
 
 
 class Fluid:
-    """The layouts of a fleet, kept for many questions about the same profiles."""
+    """The layouts of a fleet, reused for many demands for the same profiles."""
 
     def __init__(self, fleet: Mapping[Model, int], profiles: Sequence[str]) -> None:
         """`fleet` has the GPUs of each model. Raises BadWorkload where a profile is on none of them."""
@@ -51,7 +51,7 @@ class Fluid:
         rows = [[share, *(-float(row[p]) for _, row in self._layouts)] for p, share in enumerate(asked)]
         rows += [[0.0, *(float(of == m) for of, _ in self._layouts)] for m in range(len(self._gpus))]
         limits = [0.0] * len(asked) + [float(count) for count in self._gpus]
-        most, duals = _maximise_first(rows, limits)
+        most, duals = maximise_first(rows, limits)
         prices = dict(zip(self.profiles, duals, strict=False))
         limit = sum(gpus * price for gpus, price in zip(self._gpus, duals[len(asked) :], strict=True))
         return Capacity(most, prices, limit)
@@ -70,11 +70,11 @@ def _layouts(model: Model, profiles: Sequence[str]) -> list[Counts]:
     return sorted(a for a in found if not any(a != b and all(x <= y for x, y in zip(a, b, strict=True)) for b in found))
 
 
-def _maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float, list[float]]:
+def maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float, list[float]]:
     """The largest first variable with rows · x <= limits and x >= 0, limits >= 0; and the price of each row.
 
     The simplex method on a full tableau: a handful of rows, at most some hundred columns. Bland's rule, because most
-    limits are 0 and other rules can go round in circles there.
+    limits are 0 and other rules can cycle there.
     """
     count, width = len(rows), len(rows[0])
     table = [
@@ -89,7 +89,7 @@ def _maximise_first(rows: list[list[float]], limits: list[float]) -> tuple[float
             return goal[-1], goal[width:-1]
         ratios = [(row[-1] / row[enter], basis[i], i) for i, row in enumerate(table) if row[enter] > _TINY]
         if not ratios:
-            raise BadWorkload("the mix can be held without limit; it asks for nothing that takes room")
+            raise BadWorkload("the mix can be held without limit; it requests nothing that takes memory")
         _, _, leave = min(ratios)
         basis[leave] = enter
         pivot = table[leave][enter]

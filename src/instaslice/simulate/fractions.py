@@ -1,4 +1,4 @@
-"""A part of a GPU, as traces state it, turned into the smallest profile that is at least as much."""
+"""The smallest profile that covers a part of a GPU as traces state it."""
 
 from enum import StrEnum
 
@@ -31,6 +31,6 @@ def of_amount(model: Model, memory_mb: int, min_percent: int = 0) -> Profile | N
 
 
 def _least(enough: list[Profile]) -> Profile | None:
-    # Of two that take the same room the one with less compute, and then the plain one: it leaves engines to others.
+    # Of two of the same size the one with less compute, then the plain one: it leaves engines to others.
     key = {p.name: (p.size, p.compute, sum(p.engines.media)) for p in enough}
     return min((p for p in enough if p.starts), key=lambda p: key[p.name], default=None)

@@ -3,7 +3,7 @@
 from typing import Final
 
 _KEPT_BITS: Final = 11
-"""Leading bits that are told apart: the middle of a bucket is off by at most 1 in 2**11."""
+"""Leading bits that are distinguished: the middle of a bucket is off by at most 1 in 2**11."""
 
 
 class Histogram:

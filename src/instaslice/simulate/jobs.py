@@ -1,10 +1,10 @@
-"""What arrives: one pod with the slices it wants, when it comes and how long it stays."""
+"""What arrives: one pod with the slices it requests, when it arrives and how long it lives."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 NEVER: Final = -1
-"""The life of a pod that stays for good."""
+"""The life of a pod that never ends."""
 
 Wants = tuple[str, ...]
 """The profiles of one pod's slices: granted together on one node, or not at all."""
@@ -18,13 +18,13 @@ class Job(NamedTuple):
     wants: Wants
 
 
-class Kept(NamedTuple):
-    """Jobs read from a file: in order of arrival, with how many lines were passed over because they want no GPU."""
+class Trace(NamedTuple):
+    """Jobs read from a file: in order of arrival, with how many rows were skipped because they request no GPU."""
 
     jobs: list[Job]
-    passed_over: int
+    skipped: int
 
 
-def kept(jobs: Iterable[Job], passed_over: int = 0) -> Kept:
+def trace(jobs: Iterable[Job], skipped: int = 0) -> Trace:
     """Sorted by arrival; jobs of the same instant keep the order of the file."""
-    return Kept(sorted(jobs, key=lambda job: job.at), passed_over)
+    return Trace(sorted(jobs, key=lambda job: job.at), skipped)

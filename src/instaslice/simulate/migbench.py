@@ -12,10 +12,10 @@ from instaslice.errors import BadInput
 from instaslice.simulate.errors import BadTrace, unreadable
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fractions import of_amount, percent
-from instaslice.simulate.jobs import Job, Kept, Wants, kept
+from instaslice.simulate.jobs import Job, Trace, Wants, trace
 
 
-class Line(msgspec.Struct, rename={"job_id": "jobID", "arrival_ms": "arrivalMS"}, forbid_unknown_fields=True):
+class MigbenchJob(msgspec.Struct, rename={"job_id": "jobID", "arrival_ms": "arrivalMS"}, forbid_unknown_fields=True):
     """One job. `profiles` is ours, for a pod with several slices; the rest is MIGBench's."""
 
     arrival_ms: int
@@ -29,10 +29,10 @@ class Line(msgspec.Struct, rename={"job_id": "jobID", "arrival_ms": "arrivalMS"}
     profiles: list[str] = []
 
 
-def read(path: Path, plan: FleetPlan) -> Kept:
+def read(path: Path, plan: FleetPlan) -> Trace:
     """All jobs, by arrival. Raises BadTrace with the line for an unknown key, a time before 0, a profile that the
     fleet has not, or a job that states neither duration nor work."""
-    decoder = msgspec.json.Decoder(Line)
+    decoder = msgspec.json.Decoder(MigbenchJob)
     jobs = []
     try:
         with path.open("rb") as lines:
@@ -45,28 +45,28 @@ def read(path: Path, plan: FleetPlan) -> Kept:
                     raise BadTrace(path, number, str(error)) from None
     except OSError as error:
         raise BadInput(unreadable(path, error)) from None
-    return kept(jobs)
+    return trace(jobs)
 
 
-def _job(path: Path, number: int, line: Line, plan: FleetPlan) -> Job:
-    if line.arrival_ms < 0:
-        raise BadTrace(path, number, f"arrivalMS {line.arrival_ms} is below 0")
-    if line.profile or line.profiles:
-        if line.durationMS < 1:
-            raise BadTrace(path, number, f"durationMS {line.durationMS} of a job with a profile; it must be above 0")
-        return Job(line.arrival_ms, line.durationMS, _named(path, number, line, plan))
-    if line.computeCoreMS < 1 or line.memoryMB < 1:
+def _job(path: Path, number: int, job: MigbenchJob, plan: FleetPlan) -> Job:
+    if job.arrival_ms < 0:
+        raise BadTrace(path, number, f"arrivalMS {job.arrival_ms} is below 0")
+    if job.profile or job.profiles:
+        if job.durationMS < 1:
+            raise BadTrace(path, number, f"durationMS {job.durationMS} of a job with a profile; it must be above 0")
+        return Job(job.arrival_ms, job.durationMS, _named(path, number, job, plan))
+    if job.computeCoreMS < 1 or job.memoryMB < 1:
         raise BadTrace(path, number, "a job needs a profile and durationMS, or computeCoreMS and memoryMB above 0")
     model = plan.main_model
-    profile = of_amount(model, line.memoryMB, line.minComputePercent)
+    profile = of_amount(model, job.memoryMB, job.minComputePercent)
     if profile is None:
-        asked = f"{line.memoryMB} MB and {line.minComputePercent} percent"
+        asked = f"{job.memoryMB} MB and {job.minComputePercent} percent"
         raise BadTrace(path, number, f"no profile of {model.name} has {asked} of compute")
-    return Job(line.arrival_ms, -(-line.computeCoreMS // percent(model, profile)), (profile.name,))
+    return Job(job.arrival_ms, -(-job.computeCoreMS // percent(model, profile)), (profile.name,))
 
 
-def _named(path: Path, number: int, line: Line, plan: FleetPlan) -> Wants:
+def _named(path: Path, number: int, job: MigbenchJob, plan: FleetPlan) -> Wants:
     try:
-        return tuple(plan.profile(name) for name in (line.profiles or [line.profile]))
+        return tuple(plan.profile(name) for name in (job.profiles or [job.profile]))
     except BadInput as error:
         raise BadTrace(path, number, str(error)) from None

@@ -1,4 +1,4 @@
-"""Which pods, in which shares: read from text, or made from the profiles of a fleet."""
+"""Which pods, in which shares: read from text, or built from the profiles of a fleet."""
 
 import re
 from collections import defaultdict

@@ -1,6 +1,6 @@
 """How many GPUs were in which state for how long: exact, and as small as the number of states.
 
-Everything about occupancy (GPUs active, slices used, slices that nobody could use) follows from it afterwards.
+Everything about occupancy (GPUs active, slices used, slices that no demand fits) follows from it afterwards.
 """
 
 from collections.abc import Iterable, Mapping
@@ -21,7 +21,7 @@ class Levels(NamedTuple):
 
 
 class Occupancy:
-    """Follows the state of every GPU of a fleet; looks only at those it is told about.
+    """Follows the state of every GPU of a fleet; the caller reports which may have changed.
 
     `asked` weighs the profiles in what counts as fragmentation.
     """
@@ -36,7 +36,7 @@ class Occupancy:
         self.used = 0
         """Memory slices in use now."""
 
-    def look(self, gpu: int, now: int) -> None:
+    def update(self, gpu: int, now: int) -> None:
         """A GPU, by number, may have changed at this time."""
         before, after = self._seen[gpu], self._state_of[gpu]
         if before == after:
@@ -86,7 +86,7 @@ class _Table:
         self.counts[0] = gpus
         self.area = [0] * len(states)
         self.since = [0] * len(states)
-        # What this geometry does not have at all can be used elsewhere; it says nothing about these GPUs.
+        # Profiles that this geometry lacks are placed elsewhere; they say nothing about these GPUs.
         shares = [(p, asked[profile.name]) for p, profile in enumerate(states.profiles) if asked.get(profile.name)]
         total = sum(share for _, share in shares) or 1.0
         self.unfit = [
@@ -99,7 +99,7 @@ def _levels(gpus_in: Iterable[tuple[_Table, int, float]]) -> Levels:
     for table, state, gpus in gpus_in:
         active += gpus if state else 0.0
         used += gpus * table.states.used[state]
-        room = gpus * table.states.free[state]
-        free += room
-        stranded += room * table.unfit[state]
+        unused = gpus * table.states.free[state]
+        free += unused
+        stranded += unused * table.unfit[state]
     return Levels(active, used, stranded / free if free else 0.0)

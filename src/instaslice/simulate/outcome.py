@@ -19,7 +19,7 @@ _T95: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class OfProfile:
+class ProfileOutcome:
     """Slices of one profile: how many were asked for and given, and the mean wait of the pods that have them."""
 
     asked: int
@@ -52,7 +52,7 @@ class Outcome:
     slices_used: float
     fragmentation: float
     moves: int
-    profiles: dict[str, OfProfile]
+    profiles: dict[str, ProfileOutcome]
 
     @property
     def by_count(self) -> float:
@@ -66,26 +66,26 @@ class Outcome:
 def outcome(run: Simulation, seed: int) -> Outcome:
     """Read a run that is over."""
     tally = run.tally
-    kinds = tally.kinds.items()
-    arrived = sum(kind.arrived for _, kind in kinds)
-    accepted = sum(kind.accepted for _, kind in kinds)
-    rejected = sum(kind.rejected for _, kind in kinds)
+    counts = tally.pods.items()
+    arrived = sum(pods.arrived for _, pods in counts)
+    accepted = sum(pods.accepted for _, pods in counts)
+    rejected = sum(pods.rejected for _, pods in counts)
     asked: Counter[str] = Counter()
     given: Counter[str] = Counter()
     waited: Counter[str] = Counter()
-    for wants, kind in kinds:
+    for wants, pods in counts:
         for want in wants:
-            asked[want] += kind.arrived
-            given[want] += kind.accepted
-            waited[want] += kind.waited
+            asked[want] += pods.arrived
+            given[want] += pods.accepted
+            waited[want] += pods.waited
     return Outcome(
         seed=seed,
         arrived=arrived,
         accepted=accepted,
         rejected=rejected,
         waiting=arrived - accepted - rejected,
-        slices_asked=sum(tally.size(wants) * kind.arrived for wants, kind in kinds),
-        slices_given=sum(tally.size(wants) * kind.accepted for wants, kind in kinds),
+        slices_asked=sum(tally.size(wants) * pods.arrived for wants, pods in counts),
+        slices_given=sum(tally.size(wants) * pods.accepted for wants, pods in counts),
         room_in_pieces=tally.room_in_pieces,
         impossible=tally.impossible,
         wait_mean_ms=tally.waits.mean,
@@ -97,7 +97,7 @@ def outcome(run: Simulation, seed: int) -> Outcome:
         fragmentation=run.averages.fragmentation,
         moves=tally.moves,
         profiles={
-            name: OfProfile(asked[name], given[name], waited[name] / given[name] if given[name] else 0.0)
+            name: ProfileOutcome(asked[name], given[name], waited[name] / given[name] if given[name] else 0.0)
             for name in tally.sizes
             if asked[name]
         },
@@ -105,7 +105,7 @@ def outcome(run: Simulation, seed: int) -> Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class RunHistory:
     """How one run went over time: samples, and for each GPU on the map its name and its geometry."""
 
     samples: tuple[Sample, ...]
@@ -113,12 +113,12 @@ class Course:
     geometries: tuple[States, ...]
 
 
-def course(run: Simulation) -> Course:
-    """Keep what charts need of a run; the fleet itself can go."""
+def run_history(run: Simulation) -> RunHistory:
+    """What charts need of a run, without the fleet."""
     fleet = run.fleet
     pools = (fleet.pool_of[number] for number in run.shown)
     geometries = tuple(pool.states for pool in pools if isinstance(pool, Pool))
-    return Course(tuple(run.samples.kept), tuple(fleet.names[number] for number in run.shown), geometries)
+    return RunHistory(tuple(run.samples.taken), tuple(fleet.names[number] for number in run.shown), geometries)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def estimate(values: Sequence[float]) -> Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class OfPolicy:
+class PolicyOutcome:
     """One policy's runs, one for each seed, in the order of the seeds. `of_bound` is None where none was asked for."""
 
     policy: str
@@ -166,10 +166,12 @@ MEASURES: Final[dict[str, Callable[[Outcome], float]]] = {
 }
 
 
-def of_policy(policy: str, runs: Sequence[Outcome], first: Sequence[Outcome], bounds: Sequence[float] = ()) -> OfPolicy:
+def policy_outcome(
+    policy: str, runs: Sequence[Outcome], first: Sequence[Outcome], bounds: Sequence[float] = ()
+) -> PolicyOutcome:
     """Sum up. `first` are the runs of the policy to compare with; `bounds` the most slices each seed could give."""
     pairs = list(zip(runs, first, strict=True))
-    return OfPolicy(
+    return PolicyOutcome(
         policy=policy,
         runs=tuple(runs),
         of_bound=sum(run.slices_given for run in runs) / sum(bounds) if bounds else None,

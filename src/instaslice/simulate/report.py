@@ -8,12 +8,12 @@ import msgspec
 from instaslice.errors import BadInput
 from instaslice.geometry import Placement, States
 from instaslice.simulate.comparison import Comparison, Scenario
-from instaslice.simulate.outcome import Course, OfPolicy
+from instaslice.simulate.outcome import PolicyOutcome, RunHistory
 from instaslice.simulate.summary import columns, headline, notes, profile_rows, profile_title, rows, seconds, waits
 
 
 class Facts(msgspec.Struct):
-    """What `-o json` prints. Times are milliseconds; `rules` says how the world behaved."""
+    """What `-o json` prints. Times are milliseconds; `rules` are the latencies and the queue discipline."""
 
     fleet: str
     gpus: int
@@ -22,7 +22,7 @@ class Facts(msgspec.Struct):
     asked: dict[str, float]
     rules: dict[str, object]
     seeds: tuple[int, ...]
-    policies: tuple[OfPolicy, ...]
+    policies: tuple[PolicyOutcome, ...]
     bounds: tuple[float, ...]
 
 
@@ -40,7 +40,7 @@ def facts(scenario: Scenario, found: Comparison) -> Facts:
     )
 
 
-class Gpu(msgspec.Struct):
+class MapGpu(msgspec.Struct):
     """A GPU on the map: `geometry` numbers the entries of `Page.geometries`."""
 
     name: str
@@ -54,7 +54,7 @@ class Geometry(msgspec.Struct):
     layouts: dict[int, list[Placement]]
 
 
-class Lines(msgspec.Struct):
+class TimeSeries(msgspec.Struct):
     """One policy over time, a list for each quantity, all as long as `at`; `states` has one list for each time."""
 
     policy: str
@@ -75,7 +75,7 @@ class Bar(msgspec.Struct):
     text: str
 
 
-class Page(msgspec.Struct):
+class ReportPage(msgspec.Struct):
     """All that the page is drawn from."""
 
     headline: str
@@ -88,9 +88,9 @@ class Page(msgspec.Struct):
     bars: list[Bar]
     bound: float | None
     gpus_in_all: int
-    gpus: list[Gpu]
+    gpus: list[MapGpu]
     geometries: list[Geometry]
-    lines: list[Lines]
+    lines: list[TimeSeries]
 
 
 def check(path: Path) -> None:
@@ -112,11 +112,11 @@ def write(path: Path, scenario: Scenario, found: Comparison) -> None:
         raise BadInput(f"{path} cannot be written: {error.strerror}") from None
 
 
-def _page(scenario: Scenario, found: Comparison) -> Page:
-    first = found.courses[0]
+def _page(scenario: Scenario, found: Comparison) -> ReportPage:
+    first = found.histories[0]
     geometries = list(dict.fromkeys(first.geometries))
     asked = sum(run.slices_asked for run in found.policies[0].runs)
-    return Page(
+    return ReportPage(
         headline=headline(scenario),
         columns=columns(scenario, found),
         rows=rows(scenario, found),
@@ -127,11 +127,11 @@ def _page(scenario: Scenario, found: Comparison) -> Page:
         bars=_wait_bars(found) if waits(scenario) else _slice_bars(found),
         bound=sum(found.bounds) / asked if found.bounds else None,
         gpus_in_all=scenario.plan.gpus,
-        gpus=[Gpu(name, geometries.index(of)) for name, of in zip(first.gpus, first.geometries, strict=True)],
-        geometries=[Geometry(states.slices, _layouts(states, found.courses)) for states in geometries],
+        gpus=[MapGpu(name, geometries.index(of)) for name, of in zip(first.gpus, first.geometries, strict=True)],
+        geometries=[Geometry(states.slices, _layouts(states, found.histories)) for states in geometries],
         lines=[
-            _lines(each.policy, course, scenario.plan.slices)
-            for each, course in zip(found.policies, found.courses, strict=True)
+            _lines(each.policy, history, scenario.plan.slices)
+            for each, history in zip(found.policies, found.histories, strict=True)
         ],
     )
 
@@ -147,20 +147,20 @@ def _wait_bars(found: Comparison) -> list[Bar]:
     return [Bar(name, wait.mean / longest, wait.plus_minus / longest, seconds(wait.mean)) for name, wait in means]
 
 
-def _layouts(states: States, courses: tuple[Course, ...]) -> dict[int, list[Placement]]:
+def _layouts(states: States, histories: tuple[RunHistory, ...]) -> dict[int, list[Placement]]:
     seen = {
         state
-        for course in courses
-        for sample in course.samples
-        for state, of in zip(sample.states, course.geometries, strict=True)
+        for history in histories
+        for sample in history.samples
+        for state, of in zip(sample.states, history.geometries, strict=True)
         if of is states
     }
     return {state: list(states.held(state)) for state in sorted(seen)}
 
 
-def _lines(policy: str, course: Course, slices: int) -> Lines:
-    samples = course.samples
-    return Lines(
+def _lines(policy: str, history: RunHistory, slices: int) -> TimeSeries:
+    samples = history.samples
+    return TimeSeries(
         policy=policy,
         at=[sample.at for sample in samples],
         used=[round(sample.used / slices, 4) for sample in samples],

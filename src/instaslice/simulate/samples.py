@@ -1,13 +1,11 @@
-"""The course of a run at evenly spaced times, never more than so many: what the charts and the map are drawn from."""
+"""The history of a run at evenly spaced times, never more than so many: what the charts and the map are drawn from."""
 
 from collections.abc import Callable
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 MOST_SAMPLES: Final = 240
 MOST_SHOWN: Final = 128
 """GPUs on the map; of a larger fleet every n-th is shown."""
-
-T = TypeVar("T")
 
 
 class Sample(NamedTuple):
@@ -24,23 +22,23 @@ class Sample(NamedTuple):
     states: tuple[int, ...]
 
 
-class Samples(Generic[T]):
-    """Keeps at most `most`: when full, every second one goes and the step doubles."""
+class Samples:
+    """At most `most` samples: when full, every second one is dropped and the step doubles."""
 
-    def __init__(self, take: Callable[[int], T], most: int = MOST_SAMPLES) -> None:
+    def __init__(self, take: Callable[[int], Sample], most: int = MOST_SAMPLES) -> None:
         self._take = take
         self._most = most
         self.step = 1000
-        self.kept: list[T] = []
+        self.taken: list[Sample] = []
         self.due = 0
         """The next time at which a sample is to be taken."""
 
     def reach(self, now: int) -> None:
-        """Nothing has changed since the last call and until now: take what fell due before `now`."""
+        """Take the samples that were due before `now`; nothing has changed since the last call."""
         while self.due < now:
-            self.kept.append(self._take(self.due))
+            self.taken.append(self._take(self.due))
             self.due += self.step
-            if len(self.kept) == self._most:
-                del self.kept[1::2]
+            if len(self.taken) == self._most:
+                del self.taken[1::2]
                 self.step *= 2
-                self.due = len(self.kept) * self.step
+                self.due = len(self.taken) * self.step

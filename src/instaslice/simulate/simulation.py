@@ -20,8 +20,8 @@ from instaslice.simulate.samples import MOST_SHOWN, Sample, Samples
 from instaslice.simulate.tally import Tally
 
 
-class Queue(StrEnum):
-    """What becomes of a pod that finds no room: it goes away, waits behind all others, or lets those pass that fit."""
+class QueueDiscipline(StrEnum):
+    """What happens to a pod that does not fit: it is rejected, waits in strict order, or lets others that fit pass."""
 
     NONE = "none"
     FIFO = "fifo"
@@ -31,11 +31,11 @@ class Queue(StrEnum):
 class Rules(NamedTuple):
     """How the world behaves. Latencies are those of one pod's slices, created or destroyed together.
 
-    Pods that arrive before `warm_up` others have are simulated and not counted. For a pod without room at most `moves`
-    slices are moved; of all pods the part `movable` lets itself be moved, and runs longer by the latencies.
+    Pods that arrive before `warm_up` others have are simulated and not counted. At most `moves` slices are moved for a
+    pod that does not fit; the part `movable` of all pods may be moved, which makes them run longer by the latencies.
     """
 
-    queue: Queue = Queue.NONE
+    queue: QueueDiscipline = QueueDiscipline.NONE
     create_ms: int = 0
     destroy_ms: int = 0
     warm_up: int = 0
@@ -74,12 +74,11 @@ class Simulation:
         self._demands: dict[Wants, Demand] = {}
         self._ends: list[tuple[int, int]] = []  # end and number of pods; stale where `_running` knows better
         self._running: dict[int, _Running] = {}
-        self._holder: dict[Grant, int] = {}  # kept only where slices may be moved
+        self._holder: dict[Grant, int] = {}  # only if slices may be moved
         self._learns_at = learns_from
-        self._lines: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by kind, each with its number
+        self._queues: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by request, each with its number
         self._number = 0
         self._accepted = 0
-        self._waiting = 0
 
     def run(self, jobs: Iterable[Job]) -> None:
         """Simulate until the last pod has arrived and, where pods wait, until all have run."""
@@ -89,7 +88,7 @@ class Simulation:
                 self.occupancy.restart(job.at)
             self._arrive(job)
         self.averages = self.occupancy.average(self.now)
-        if self.rules.queue is not Queue.NONE:
+        if self.rules.queue is not QueueDiscipline.NONE:
             while self._ends:
                 self._until(self._ends[0][0])
         self.samples.reach(self.now + 1)
@@ -97,7 +96,7 @@ class Simulation:
     @property
     def waiting(self) -> int:
         """Pods that wait now."""
-        return self._waiting
+        return sum(map(len, self._queues.values()))
 
     def _until(self, time: int) -> None:
         """All that happens up to a time, ends at that very time included."""
@@ -107,7 +106,7 @@ class Simulation:
             self._tick(now)
             while ends and ends[0][0] == now:
                 self._end(heappop(ends)[1])
-            if self._lines:
+            if self._queues:
                 self._place_waiting()
         self._tick(time)
 
@@ -125,40 +124,40 @@ class Simulation:
         demand = self._demand(wants)
         self._placer.arrived(demand)
         if number == self._learns_at:
-            self._placer.policy.learn(self.fleet, Regime.LOSS if self.rules.queue is Queue.NONE else Regime.QUEUE)
+            self._placer.policy.tune(
+                self.fleet, Regime.LOSS if self.rules.queue is QueueDiscipline.NONE else Regime.QUEUE
+            )
             self._learns_at *= 4  # what is known changes less and less
-        in_line = bool(self._lines) and self.rules.queue is Queue.FIFO
-        # Where one of its kind waits already there is no room: nothing has been freed since that one was tried.
-        if not in_line and wants not in self._lines and self._try(demand, number, job):
+        behind = bool(self._queues) and self.rules.queue is QueueDiscipline.FIFO
+        # If one with the same request waits already, this one does not fit: nothing was freed since that one was tried.
+        if not behind and wants not in self._queues and self._try(demand, number, job):
             return
-        if counted and not in_line and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
+        if counted and not behind and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
             self.tally.room_in_pieces += 1
         possible = self.plan.can_ever_hold(wants)
-        if possible and self.rules.queue is not Queue.NONE:
-            self._lines.setdefault(wants, deque()).append((number, job))
-            self._waiting += 1
+        if possible and self.rules.queue is not QueueDiscipline.NONE:
+            self._queues.setdefault(wants, deque()).append((number, job))
         elif counted:
             self.tally.rejected(wants)
             self.tally.impossible += not possible
 
     def _place_waiting(self) -> None:
-        """In the order of arrival; where one of a kind finds no room, none of its kind does."""
-        heads = sorted((line[0][0], wants) for wants, line in self._lines.items())
+        """In the order of arrival; if one pod does not fit, no other with the same request does."""
+        heads = sorted((queue[0][0], wants) for wants, queue in self._queues.items())
         while heads:
             _, wants = heads.pop(0)
-            line = self._lines[wants]
-            number, job = line[0]
+            queue = self._queues[wants]
+            number, job = queue[0]
             if not self._try(self._demand(wants), number, job):
-                if self.rules.queue is Queue.FIFO:
+                if self.rules.queue is QueueDiscipline.FIFO:
                     return
                 continue
-            line.popleft()
-            self._waiting -= 1
-            if line:
-                heads.append((line[0][0], wants))
+            queue.popleft()
+            if queue:
+                heads.append((queue[0][0], wants))
                 heads.sort()
             else:
-                del self._lines[wants]
+                del self._queues[wants]
 
     def _try(self, demand: Demand, number: int, job: Job) -> bool:
         started = self.now + self.rules.create_ms
@@ -181,7 +180,7 @@ class Simulation:
         return True
 
     def _rearranged(self, demand: Demand) -> moves.Rearrangement | None:
-        """Room made by moving others, held already; None where too few would move."""
+        """Makes room by moving others and holds it; None if too few may move."""
         found = moves.find(self.fleet, self._placer.policy, demand, self._movable, most=self.rules.moves)
         if found is None:
             return None
@@ -205,7 +204,7 @@ class Simulation:
                 self._holder[grant] = number
 
     def _movable(self, grant: Grant) -> bool:
-        """A pod of one slice, and among those that let themselves be moved: the same pods under every policy."""
+        """Whether it belongs to a movable pod of one slice: the same pods under every policy."""
         owner = self._holder[grant]
         return len(self._running[owner].grants) == 1 and owner * 2654435761 % 2**32 < self.rules.movable * 2**32
 
@@ -228,7 +227,7 @@ class Simulation:
 
     def _note(self, changed: tuple[Grant, ...]) -> None:
         for grant in changed:
-            self.occupancy.look(self.fleet.number(grant.gpu), self.now)
+            self.occupancy.update(self.fleet.number(grant.gpu), self.now)
 
     def _sample(self, at: int) -> Sample:
         levels = self.occupancy.present()
@@ -238,7 +237,7 @@ class Simulation:
             used=round(levels.used),
             fragmentation=levels.fragmentation,
             running=len(self._running),
-            waiting=self._waiting,
+            waiting=self.waiting,
             arrived=self._number,
             accepted=self._accepted,
             states=tuple(self.fleet.state_of[number] for number in self.shown),

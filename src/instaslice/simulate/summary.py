@@ -1,28 +1,28 @@
-"""A comparison in words and rows: what the table on a terminal and the page both say."""
+"""A comparison as text and rows, for both the table on a terminal and the page."""
 
 from instaslice.simulate.comparison import Comparison, Scenario
-from instaslice.simulate.outcome import Estimate, OfPolicy, OfProfile
-from instaslice.simulate.simulation import Queue
+from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
+from instaslice.simulate.simulation import QueueDiscipline
 
 
-def headline(scenario: Scenario, passed_over: int = 0) -> str:
+def headline(scenario: Scenario, skipped: int = 0) -> str:
     """The fleet, the workload and the seeds in one line."""
     seeds = f"seed {scenario.seeds[0]}"
     if len(scenario.seeds) > 1:
         seeds = f"seeds {scenario.seeds[0]} to {scenario.seeds[-1]}"
-    passed = f" ({passed_over} that want no GPU left out)" if passed_over else ""
+    skipped_text = f" ({skipped} that want no GPU left out)" if skipped else ""
     gpus = scenario.plan.gpus
-    return f"{scenario.plan} ({gpus} GPUs): {scenario.workload.title}{passed}, {line(scenario)}, {seeds}"
+    return f"{scenario.plan} ({gpus} GPUs): {scenario.workload.title}{skipped_text}, {queue_text(scenario)}, {seeds}"
 
 
-def line(scenario: Scenario) -> str:
-    """What becomes of pods without room."""
+def queue_text(scenario: Scenario) -> str:
+    """What happens to pods that do not fit."""
     match scenario.rules.queue:
-        case Queue.NONE:
-            return "pods without room go away"
-        case Queue.FIFO:
-            return "pods wait in line"
-        case Queue.BACKFILL:
+        case QueueDiscipline.NONE:
+            return "pods that do not fit are rejected"
+        case QueueDiscipline.FIFO:
+            return "pods wait in strict order"
+        case QueueDiscipline.BACKFILL:
             return "pods wait, those that fit may pass"
 
 
@@ -39,7 +39,7 @@ def rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
     return [_row(scenario, found, each) for each in found.policies]
 
 
-def _row(scenario: Scenario, found: Comparison, each: OfPolicy) -> list[str]:
+def _row(scenario: Scenario, found: Comparison, each: PolicyOutcome) -> list[str]:
     of = each.summary
     cells = [each.policy, _percent(of["acceptance_by_count"]), _percent(of["acceptance_by_slices"])]
     if each.of_bound is not None:
@@ -57,7 +57,7 @@ def _row(scenario: Scenario, found: Comparison, each: OfPolicy) -> list[str]:
     ]
 
 
-def _against_first(scenario: Scenario, each: OfPolicy) -> str:
+def _against_first(scenario: Scenario, each: PolicyOutcome) -> str:
     if not waits(scenario):
         over = each.slices_over_first
         return "" if over is None else f"{100 * over.mean:+.2f}{_spread(100 * over.plus_minus)}"
@@ -66,8 +66,8 @@ def _against_first(scenario: Scenario, each: OfPolicy) -> str:
 
 
 def waits(scenario: Scenario) -> bool:
-    """Whether pods without room wait: then all are accepted in the end, and how long they waited is what counts."""
-    return scenario.rules.queue is not Queue.NONE
+    """Whether pods that do not fit wait: then all are accepted in the end, and what counts is how long they waited."""
+    return scenario.rules.queue is not QueueDiscipline.NONE
 
 
 def profile_title(scenario: Scenario) -> str:
@@ -84,11 +84,11 @@ def profile_rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
     return table
 
 
-def _of_profile(each: OfPolicy, name: str) -> list[OfProfile]:
+def _of_profile(each: PolicyOutcome, name: str) -> list[ProfileOutcome]:
     return [run.profiles[name] for run in each.runs if name in run.profiles]
 
 
-def _cell(scenario: Scenario, runs: list[OfProfile]) -> str:
+def _cell(scenario: Scenario, runs: list[ProfileOutcome]) -> str:
     given = sum(of.given for of in runs)
     if waits(scenario):
         return seconds(sum(of.wait_mean_ms * of.given for of in runs) / given) if given else "never ran"
@@ -97,21 +97,21 @@ def _cell(scenario: Scenario, runs: list[OfProfile]) -> str:
 
 def notes(scenario: Scenario, found: Comparison) -> list[str]:
     """What a reader of the table should know, a line each."""
-    said = []
+    found_notes = []
     first = found.policies[0].runs[0]
     if first.impossible:
-        said.append(f"{first.impossible} pods fit no node even when empty; they count as not accepted.")
+        found_notes.append(f"{first.impossible} pods fit no node even when empty; they count as not accepted.")
     if any(run.waiting for each in found.policies for run in each.runs):
-        said.append("Some pods still waited at the end; waits are of those that ran.")
+        found_notes.append("Some pods still waited at the end; waits are of those that ran.")
     if found.bounds:
         best = max(found.policies, key=lambda each: each.of_bound or 0.0)
-        said.append(
+        found_notes.append(
             f"{best.policy} gives {100 * (best.of_bound or 0.0):.1f} % of the bound: no policy, even one that knows "
             f"the future and moves freely, could give more than {sum(found.bounds):.0f} slices."
         )
     if len(scenario.seeds) > 1:
-        said.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
-    return said
+        found_notes.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
+    return found_notes
 
 
 def seconds(ms: float) -> str:

@@ -1,4 +1,4 @@
-"""What is counted about pods, for each kind of pod: no record of a single pod is kept."""
+"""Counts of pods by what they request: no record of a single pod is kept."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -7,8 +7,8 @@ from instaslice.simulate.histogram import Histogram
 from instaslice.simulate.jobs import Wants
 
 
-class Kind:
-    """Pods that want the same: how many came, ran and were turned away, and how long they waited in all."""
+class PodCounts:
+    """Pods with the same request: how many arrived, ran and were rejected, and how long they waited in all."""
 
     __slots__ = ("accepted", "arrived", "rejected", "waited")
 
@@ -24,26 +24,26 @@ class Tally:
 
     def __init__(self, sizes: Mapping[str, int]) -> None:
         self.sizes = sizes
-        self.kinds: defaultdict[Wants, Kind] = defaultdict(Kind)
+        self.pods: defaultdict[Wants, PodCounts] = defaultdict(PodCounts)
         self.waits = Histogram()
         self.moves = 0
         """Slices moved to make room."""
         self.room_in_pieces = 0
-        """Pods that found no room at first although the fleet had as many free slices."""
+        """Pods that did not fit at first although the fleet had as many free slices."""
         self.impossible = 0
         """Pods that no node could hold even when empty; they count as rejected."""
 
     def arrived(self, wants: Wants) -> None:
-        self.kinds[wants].arrived += 1
+        self.pods[wants].arrived += 1
 
     def accepted(self, wants: Wants, waited: int) -> None:
-        kind = self.kinds[wants]
-        kind.accepted += 1
-        kind.waited += waited
+        pods = self.pods[wants]
+        pods.accepted += 1
+        pods.waited += waited
         self.waits.add(waited)
 
     def rejected(self, wants: Wants) -> None:
-        self.kinds[wants].rejected += 1
+        self.pods[wants].rejected += 1
 
     def size(self, wants: Wants) -> int:
         """Memory slices of all of a pod's slices."""

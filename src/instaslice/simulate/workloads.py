@@ -1,7 +1,7 @@
 """Where jobs come from: Poisson arrivals of a mix, a fill-up, a trace, or a trace used as a mix.
 
-Each makes its jobs anew from a `Random`, one at a time: the same seed gives every policy the same jobs, and a million
-of them take no memory.
+Each generates its jobs from a `Random`, one at a time: the same seed gives every policy the same jobs, and a million of
+them take no memory.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ Lives = Callable[[Random, float], float]
 """A life with that mean."""
 
 LOGNORMAL_SIGMA: Final = 1.5
-"""How far the lives of `lognormal` lie apart: the longest twentieth takes more than half of the time."""
+"""The spread of `lognormal` lives: the longest twentieth takes more than half of the time."""
 
 LIVES: Final[dict[str, Lives]] = {
     "exponential": lambda random, mean: random.expovariate(1 / mean),
@@ -32,7 +32,7 @@ _BATCH: Final = 1024
 
 class Workload(Protocol):
     """Jobs by ascending arrival. `title` says what they are and `count` how many there will be; `asked` is the slices
-    of each profile in an average pod, `concurrent` how many pods would run at once if all found room (None: not known).
+    of each profile in an average pod, `concurrent` how many pods would run at once if all fitted (None: not known).
     """
 
     @property
@@ -80,7 +80,7 @@ class FillUp:
             yield Job(1000 * number, NEVER, random.choices(self._mix.pods, self._mix.shares)[0])
 
 
-class Replay:
+class TraceReplay:
     """The jobs of a trace at their own times."""
 
     def __init__(self, trace: Sequence[Job]) -> None:

@@ -90,8 +90,8 @@ async def test_a_hung_gpu_fails_its_creates_and_what_comes_late_is_removed(node)
     stuck = wanted(thing, "a-0")
     await node.write(stuck, wanted(thing, "b-0", gpu=1))
     told = await node.reported(a_0="failed", b_0="created")
-    assert "has not come back after 1 s" in told["a-0"].reason
-    assert "has not come back" in (await node.health(0, Health.UNHEALTHY)).reason
+    assert "has not returned after 1 s" in told["a-0"].reason
+    assert "has not returned" in (await node.health(0, Health.UNHEALTHY)).reason
     await node.annotate(names.FAULT, None)
     # The call that hung goes on and makes a slice that nobody waits for any more.
     await node.health(0, Health.HEALTHY)

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from machines import wanted
 
-from instaslice.agent import watched
-from instaslice.agent.fleet import Fleet
-from instaslice.agent.machines import Hardware
-from instaslice.agent.watched import WatchedDriver
+from instaslice.agent import health_watch
+from instaslice.agent.agent_process import AgentProcess
+from instaslice.agent.gpu_source import Hardware
+from instaslice.agent.health_watch import WatchedDriver
 from instaslice.api.instaslice import AllocationState
 from instaslice.drivers.nvml import NvmlDriver
 from instaslice.kube.client import Selector
@@ -32,9 +32,9 @@ CALL = "nvmlDeviceGetMigMode"
 async def an_agent(client, node, nvml, **more):
     """The agent of the node, in this process; stopped without a word at the end."""
     clock = SystemClock()
-    found = await WatchedDriver.found(partial(NvmlDriver, nvml=nvml, **more), 1.0, clock)
+    found = await WatchedDriver.open(partial(NvmlDriver, nvml=nvml, **more), 1.0, clock)
     selector = Selector(fields=f"metadata.name={node.name}")
-    fleet = Fleet(client, Hardware(found), selector=selector, clock=clock, rng=random.Random(1))
+    fleet = AgentProcess(client, Hardware(found), selector=selector, clock=clock, rng=random.Random(1))
     task = asyncio.create_task(fleet.run())
     try:
         yield
@@ -53,7 +53,7 @@ def cards():
 
 @pytest.fixture
 def nvml(cards, monkeypatch):
-    monkeypatch.setattr(watched, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(health_watch, "PROBE_SECONDS", 0.2)
     made = FakeNvml(*cards)
     made.pause = lambda seconds: time.sleep(min(seconds, 0.02))
     return made
@@ -77,7 +77,7 @@ async def test_a_gpu_that_hangs_at_every_start_disturbs_nobody_and_joins_when_it
         thing = await node.until(lambda status: says(status, "False"), "GpusReady False")
         told = says(thing.status, "False")
         assert told.reason == "GpuHung"
-        assert "GPU 1 (GPU-two): a look at it has not come back after 1 s" in told.message
+        assert "GPU 1 (GPU-two): the probe has not returned after 1 s" in told.message
         assert [gpu.uuid for gpu in thing.status.gpus] == ["GPU-one"]
         one = wanted(thing, "a-0", "1g.18gb")
         await node.write(one)

@@ -1,15 +1,15 @@
 """The invariants, checked during and after every test of the folder: `from invariants import invariants` in a conftest.
 
-During: an Overseer follows pods and Instaslice objects and judges every write in order, so that a place that two pods
-held for a moment is found. After: the cluster must settle, with nothing wrong and nothing under way. A story in which
-something is meant to break says so: `invariants.allow(Invariant.SLICE_EXISTS)`.
+During: a ClusterMonitor watches pods and Instaslice objects and checks every write in order, so that a placement that
+two pods held for a moment is found. After: the cluster must settle, with nothing wrong and no slice in transition. A
+story in which something is meant to break says so: `invariants.allow(Invariant.SLICE_EXISTS)`.
 """
 
 import contextlib
 
 import pytest
 
-from instaslice.controller.doctor import Overseer, settled
+from instaslice.doctor import ClusterMonitor, wait_until_settled
 
 SETTLES_WITHIN = 60.0
 """Seconds; deleted pods take up to 30 to go."""
@@ -32,17 +32,17 @@ class Allowed:
 
 
 @contextlib.asynccontextmanager
-async def overseen(client):
-    """For tests that bring their own cluster: `async with overseen(client) as allowed`."""
+async def monitored(client):
+    """For tests that bring their own cluster: `async with monitored(client) as allowed`."""
     allowed = Allowed()
-    async with Overseer(client) as overseer:
+    async with ClusterMonitor(client) as monitor:
         yield allowed
-    allowed.judge("during", overseer.findings)
+    allowed.judge("during", monitor.findings)
     if allowed.settles:
-        allowed.judge("after", await settled(client, SETTLES_WITHIN))
+        allowed.judge("after", await wait_until_settled(client, SETTLES_WITHIN))
 
 
 @pytest.fixture(autouse=True)
 async def invariants(client):
-    async with overseen(client) as allowed:
+    async with monitored(client) as allowed:
         yield allowed

@@ -6,7 +6,7 @@ import pytest
 from stage import pod
 
 from instaslice.api.instaslice import AllocationState
-from instaslice.controller.doctor import Invariant
+from instaslice.doctor import Invariant
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key
 from instaslice.local.objects import Objects

@@ -14,12 +14,12 @@ import time
 import pytest
 from chaos_load import LONG, NAMESPACE, WORKERS, Load, Witness, lives
 from chaos_rounds import Rounds
-from invariants import overseen
+from invariants import monitored
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.controller.doctor import settled
-from instaslice.drivers.memory import Memory
+from instaslice.doctor import wait_until_settled
+from instaslice.drivers.state_file import StateFile
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS
@@ -86,7 +86,7 @@ async def held(client, cluster):
     hardware = {
         (gpu, made.profile, made.start)
         for file in cluster.layout.gpus.glob("*.gpus")
-        for gpu, card in Memory(file).contents.gpus.items()
+        for gpu, card in StateFile(file).contents.gpus.items()
         for made in card.instances.values()
     }
     return promised, hardware
@@ -94,7 +94,7 @@ async def held(client, cluster):
 
 async def healthy(client):
     """The doctor finds nothing and nothing is under way."""
-    assert [str(each) for each in await settled(client, SETTLES_WITHIN)] == []
+    assert [str(each) for each in await wait_until_settled(client, SETTLES_WITHIN)] == []
 
 
 async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, record_property):
@@ -104,7 +104,7 @@ async def test_a_hundred_kills_disturb_nobody(cluster, client, tmp_path, record_
     reflector = Reflector(client, PODS, witness, clock=SystemClock(), rng=random.Random(0))
     watching = asyncio.create_task(reflector.run())
     try:
-        async with overseen(client) as overseer:
+        async with monitored(client) as overseer:
             overseer.settles = False  # below, with words of our own
             await load.begin()
             await witness.until(not_begun, 60, "not running")

@@ -5,7 +5,7 @@ import asyncio
 from stage import PATIENCE, pod
 
 from instaslice.api.instaslice import INSTASLICES, AllocationState, Health
-from instaslice.controller.doctor import Invariant
+from instaslice.doctor import Invariant
 from instaslice.kube.client import JsonOp
 from instaslice.kube.core import NODES
 from instaslice.kube.meta import Key

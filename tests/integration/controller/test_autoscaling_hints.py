@@ -8,7 +8,7 @@ import pytest
 from waiting import until
 
 from instaslice.api import names
-from instaslice.controller.autoscaling import Hints
+from instaslice.controller.autoscaling import AutoscalingHints
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.clock import SystemClock
@@ -95,7 +95,9 @@ async def seen(client, namespace):
 
 @asynccontextmanager
 async def hinting(client, namespace, limit=10, patience=0.0, pause=600.0):
-    made = Hints(client, SystemClock(), namespace, limit, rng=random.Random(0), patience=patience, pause=pause)
+    made = AutoscalingHints(
+        client, SystemClock(), namespace, limit, rng=random.Random(0), patience=patience, pause=pause
+    )
     task = asyncio.create_task(made.run())
     try:
         yield made

@@ -22,13 +22,13 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.controller.doctor import Invariant, Overseer, check, settled
+from instaslice.doctor import ClusterMonitor, Invariant, check, wait_until_settled
 from instaslice.geometry import models
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
-from instaslice.local.cluster import InstasliceSpec as ClusterSpec
+from instaslice.local.cluster import Spec as ClusterSpec
 from instaslice.local.objects import DEFINITIONS, Objects
 
 A100 = models.named("A100-40GB")
@@ -155,7 +155,7 @@ async def test_a_pod_past_its_gate_without_an_allocation_is_found(client, hand):
 async def test_what_is_passing_is_waited_for(client, hand):
     pod, _ = await hand.serve("train", 0)
     await hand.reservation()
-    looking = asyncio.create_task(settled(client, 20))
+    looking = asyncio.create_task(wait_until_settled(client, 20))
     await asyncio.sleep(1)
     await hand.remove(pod)
     await hand.nothing()
@@ -163,7 +163,7 @@ async def test_what_is_passing_is_waited_for(client, hand):
 
 
 async def test_a_place_held_by_two_pods_for_a_moment_only_is_found_afterwards(client, hand):
-    async with Overseer(client) as overseer:
+    async with ClusterMonitor(client) as monitor:
         first, _ = await hand.serve("first", 0)
         second = await hand.pod("second")
         two = hand.allocation(second, 0)
@@ -174,20 +174,20 @@ async def test_a_place_held_by_two_pods_for_a_moment_only_is_found_afterwards(cl
         await hand.remove(second)
         await hand.reservation()
         await hand.make()
-    assert overseer.judged >= 8
-    found = {each.invariant for each in overseer.findings}
+    assert monitor.checked >= 8
+    found = {each.invariant for each in monitor.findings}
     assert found == {Invariant.SLICE_EXISTS, Invariant.NO_OVERLAP, Invariant.UUID_ONCE}
 
 
 async def test_a_clean_history_is_clean(client, hand):
-    async with Overseer(client) as overseer:
+    async with ClusterMonitor(client) as monitor:
         for name in "abc":
             pod, _ = await hand.serve(name, 0)
             await hand.remove(pod)
         await hand.reservation()
         await hand.make()
-    assert overseer.judged >= 12
-    assert overseer.findings == []
+    assert monitor.checked >= 12
+    assert monitor.findings == []
 
 
 async def test_the_command_says_what_is_wrong_and_fails(cluster, client, hand):
@@ -238,7 +238,7 @@ async def test_following_survives_the_api_server(new_cluster):
         await define(client)
         await client.apply(INSTASLICES, Instaslice(metadata=ObjectMeta(name=NODE)), manager="test")
         hand = Hand(client, "default")
-        async with Overseer(client) as overseer:
+        async with ClusterMonitor(client) as monitor:
             await hand.serve("before", 0)
             await asyncio.to_thread(cluster.kill, "kube-apiserver")
             await asyncio.to_thread(cluster.start, "kube-apiserver")
@@ -247,8 +247,8 @@ async def test_following_survives_the_api_server(new_cluster):
             await client.patch(
                 INSTASLICES, Key("", NODE), [JsonOp(op="add", path="/metadata/labels", value={"a": "b"})]
             )
-            await overseer.catch_up()
+            await monitor.catch_up()
             # The slice is taken from a pod that ran before the server went.
             await hand.reservation()
             await hand.make()
-        assert Invariant.SLICE_EXISTS in {each.invariant for each in overseer.findings}
+        assert Invariant.SLICE_EXISTS in {each.invariant for each in monitor.findings}

@@ -15,7 +15,6 @@ from random_clusters import Generator
 
 from instaslice.controller.node_admission import refusal
 from instaslice.controller.scheduling.filters import Filters
-from instaslice.controller.scheduling.storage import KINDS
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import JsonOp
 from instaslice.kube.clock import SystemClock
@@ -29,6 +28,7 @@ from instaslice.kube.storage import (
     CSI_DRIVERS,
     CSI_NODES,
     SELECTED_NODE,
+    STORAGE_KINDS,
     VOLUMES,
 )
 from instaslice.kube.watch import Reflector
@@ -59,14 +59,14 @@ class Watched:
 
     def __init__(self, client):
         self.client = client
-        self.caches = {kind: Cache() for kind in (NODES, PODS, NAMESPACES, *KINDS)}
+        self.caches = {kind: Cache() for kind in (NODES, PODS, NAMESPACES, *STORAGE_KINDS)}
         self.nodes = {}
         self.filters = Filters(self.nodes)
         self.changed = asyncio.Event()
         self.caches[NODES].on_change(self._node)
         self.caches[PODS].on_change(self._pod)
         self.caches[NAMESPACES].on_change(self.filters.namespace_changed)
-        for kind in KINDS:
+        for kind in STORAGE_KINDS:
             self.caches[kind].on_change(self.filters.storage_changed)
         for cache in self.caches.values():
             cache.on_change(self._hear)

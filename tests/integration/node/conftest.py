@@ -7,7 +7,7 @@ from pathlib import Path
 import leftovers
 import pytest
 
-from instaslice.controller.doctor import Overseer, settled
+from instaslice.doctor import ClusterMonitor, wait_until_settled
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, Spec
@@ -44,7 +44,7 @@ async def client(sliced_node):
 async def invariants(client):
     """No two pods on one slot during a test, and nothing lost after it. A test may add what it breaks on purpose."""
     meant = set()
-    async with Overseer(client) as overseer:
+    async with ClusterMonitor(client) as monitor:
         yield meant
-    assert [str(each) for each in overseer.findings if each.invariant not in meant] == []
-    assert [str(each) for each in await settled(client, SETTLES_WITHIN)] == []
+    assert [str(each) for each in monitor.findings if each.invariant not in meant] == []
+    assert [str(each) for each in await wait_until_settled(client, SETTLES_WITHIN)] == []

@@ -6,11 +6,11 @@ import contextlib
 from fake_clock import FakeClock
 
 from instaslice.agent.node import NodeAgent
-from instaslice.agent.worker import Habits, Surroundings
+from instaslice.agent.worker_context import OrphanPolicy, WorkerContext
 from instaslice.api.instaslice import EMPTY_STATUS, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
-from instaslice.drivers import Ailment, DriverError, Ill, Silent
+from instaslice.drivers import DriverError, Unhealthy, UnhealthyReason, UnresponsiveGpu
 from instaslice.drivers.emulated import EmulatedDriver
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.geometry import models
 from instaslice.kube.meta import ObjectMeta
 
@@ -31,8 +31,11 @@ class MortalDriver(EmulatedDriver):
     def discover(self):
         return tuple(gpu for gpu in super().discover() if gpu.index not in self.hushed)
 
-    def silent(self):
-        return tuple(Silent(index, Ill(f"GPU {index}: it does not answer", Ailment.HUNG)) for index in self.hushed)
+    def unresponsive(self):
+        return tuple(
+            UnresponsiveGpu(index, Unhealthy(f"GPU {index}: it does not answer", UnhealthyReason.HUNG))
+            for index in self.hushed
+        )
 
     def slices(self, gpu):
         if gpu not in {each.uuid for each in self.discover()}:
@@ -50,11 +53,11 @@ class MortalDriver(EmulatedDriver):
 class Bench:
     """One node whose agent is advanced by hand. `written` is what the API server would hold."""
 
-    def __init__(self, gpus=1, **habits):
+    def __init__(self, gpus=1, **orphan_policy):
         self.driver = MortalDriver("node", [A100] * gpus)
         self.gpus = [gpu.uuid for gpu in self.driver.discover()]
         self.clock = FakeClock()
-        self.habits = Habits(**habits)
+        self.orphan_policy = OrphanPolicy(**orphan_policy)
         self.written = EMPTY_STATUS
         self.spec = ()
         self.generation = 1
@@ -65,17 +68,17 @@ class Bench:
 
     def restart(self):
         """A new process, which knows what was written and nothing else."""
-        around = Surroundings(
+        context = WorkerContext(
             driver=self.driver,
-            lanes=Lanes(),
+            executor=GpuExecutor(),
             clock=self.clock,
-            habits=self.habits,
+            orphan_policy=self.orphan_policy,
             spawn=_spawn,
             changed=lambda: None,
             failed=self.failures.append,
             in_use=lambda orphans: self.in_use(orphans),
         )
-        self.agent = NodeAgent(around, self.written)
+        self.agent = NodeAgent(context, self.written)
 
     async def in_use(self, orphans):
         places = {each: (each.gpu, each.placement.profile, each.placement.start) for each in orphans}
@@ -86,7 +89,7 @@ class Bench:
 
     def take(self):
         meta = ObjectMeta(name="node", uid="u", generation=self.generation)
-        self.agent.take(Instaslice(metadata=meta, spec=InstasliceSpec(allocations=tuple(self.spec))))
+        self.agent.set_allocations(Instaslice(metadata=meta, spec=InstasliceSpec(allocations=tuple(self.spec))))
 
     def work(self, *, report=True):
         """Take in the spec and do what is due; `report` False is an agent that is killed before it could write."""

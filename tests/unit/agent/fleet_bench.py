@@ -1,4 +1,4 @@
-"""An agent's `Fleet` on a clock that moves by hand, with an API server in memory: objects as JSON, patches, watches."""
+"""An `AgentProcess` on a clock that moves by hand, with an API server in memory: objects as JSON, patches, watches."""
 
 import asyncio
 import copy
@@ -12,9 +12,9 @@ import msgspec
 from agent_bench import MortalDriver
 from fake_clock import FakeClock
 
+from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import Emulation
-from instaslice.agent.fleet import Fleet
-from instaslice.agent.worker import Habits
+from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models
@@ -184,14 +184,14 @@ class Rack(Emulation):
     looks: list = field(default_factory=list)
     """The names of the nodes that were looked at."""
 
-    def shape(self, node):
+    def gpus(self, node):
         self.looks.append(node.metadata.name)
-        return super().shape(node)
+        return super().gpus(node)
 
     def driver(self, node):
-        shape = self.shape(node)
-        made = MortalDriver(node.metadata.name, [models.named(shape.model)] * shape.gpus)
-        return self.drivers.setdefault((node.metadata.uid, shape), made)
+        gpus = self.gpus(node)
+        made = MortalDriver(node.metadata.name, [models.named(gpus.model)] * gpus.number)
+        return self.drivers.setdefault((node.metadata.uid, gpus), made)
 
     def forget(self, node):
         self.forgotten.append(node.metadata.uid)
@@ -200,11 +200,11 @@ class Rack(Emulation):
 class Bench:
     """Nodes, their objects and the agent that serves them. Use within `async with`."""
 
-    def __init__(self, seating=None, **habits):
+    def __init__(self, devices=None, **orphan_policy):
         self.clock = FakeClock()
         self.server = Server(self.clock)
         self.rack = Rack()
-        self.seating, self._habits = seating, Habits(**habits)
+        self.devices, self._orphan_policy = devices, OrphanPolicy(**orphan_policy)
         self._running = None
 
     async def __aenter__(self):
@@ -216,14 +216,14 @@ class Bench:
         await self.stop()
 
     def start(self):
-        fleet = Fleet(
+        fleet = AgentProcess(
             self.server,
             self.rack,
             selector=Selector(),
             clock=self.clock,
             rng=random.Random(1),
-            habits=self._habits,
-            seating=self.seating,
+            orphan_policy=self._orphan_policy,
+            devices=self.devices,
         )
         self._running = asyncio.create_task(fleet.run())
 

@@ -52,7 +52,7 @@ class Life(RuleBasedStateMachine):
         state = STATES.state(self.taken(self.bench.gpus[gpu]))
         if state < 0:
             return
-        legal = STATES.residual(state)
+        legal = [k for k, to in enumerate(STATES.after[state]) if to >= 0]
         if not legal:
             return
         # Few places, so that the same one is often given away again.
@@ -90,7 +90,7 @@ class Life(RuleBasedStateMachine):
     @rule()
     def the_object_is_deleted(self):
         """And no controller is there to promise what runs once more."""
-        self.bench.driver.faults.become()
+        self.bench.driver.faults.replace()
         found = {(held.gpu, held.placement.profile, held.placement.start) for held in self.hardware()}
         self.bench.users |= dict.fromkeys(self.running() & found, "kept: its pod uses it")
         self.bench.write()
@@ -136,7 +136,7 @@ class Life(RuleBasedStateMachine):
         assert not running & set(self.destroyed)
 
     def running(self):
-        """Places of slices whose pods may run, as far as the agent has not given them up."""
+        """NodePaths of slices whose pods may run, as far as the agent has not given them up."""
         failed = {each.id for each in self.bench.written.slices if each.state is SliceState.FAILED}
         ungated = [each for each in self.bench.spec if each.state is AllocationState.UNGATED]
         gone = {(each.gpu, each.profile, each.start) for each in self.bench.spec if each.id in failed}
@@ -167,7 +167,7 @@ class Life(RuleBasedStateMachine):
 
     @rule()
     def well_again(self):
-        self.bench.driver.faults.become()
+        self.bench.driver.faults.replace()
 
     # What must hold -------------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class Life(RuleBasedStateMachine):
                     taken |= placement.mask
 
     def teardown(self):
-        self.bench.driver.faults.become()
+        self.bench.driver.faults.replace()
         self.bench.users.clear()
         for _ in range(4):
             self.bench.clock.advance(GRACE + 1)

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from instaslice.agent import cdi
-from instaslice.agent.cdi import Edits, Folder
-from instaslice.agent.seats import Seat
-from instaslice.agent.wiring import Emulated, Nvidia
+from instaslice.agent.kubelet import cdi
+from instaslice.agent.kubelet.cdi import CdiFolder, Edits
+from instaslice.agent.kubelet.device_ids import DeviceId
+from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring
 from instaslice.drivers import DriverError, GpuUuid, MigUuid, Slice
 from instaslice.geometry import Placement
 
-ONE, TWO = Seat("1g.5gb-0"), Seat("1g.5gb.me-1")
+ONE, TWO = DeviceId("1g.5gb-0"), DeviceId("1g.5gb.me-1")
 HELD = Slice(GpuUuid("GPU-7"), Placement("1g.5gb", 0, 1), 9, 0, MigUuid("MIG-1"))
 CTK = """
 cdiVersion: "0.5.0"
@@ -34,18 +34,18 @@ def test_a_file_names_its_device_as_the_kubelet_asks_for_it():
 def test_the_folder_becomes_what_is_asked_and_leaves_others_alone(tmp_path):
     other = tmp_path / "nvidia.yaml"
     other.write_text("theirs")
-    folder = Folder(tmp_path)
-    folder.become({ONE: b"one", TWO: b"two"})
-    assert Folder(tmp_path).seats() == {ONE, TWO}
-    Folder(tmp_path).become({TWO: b"new"})
-    assert Folder(tmp_path).seats() == {TWO}
+    folder = CdiFolder(tmp_path)
+    folder.replace({ONE: b"one", TWO: b"two"})
+    assert CdiFolder(tmp_path).devices() == {ONE, TWO}
+    CdiFolder(tmp_path).replace({TWO: b"new"})
+    assert CdiFolder(tmp_path).devices() == {TWO}
     folder.remove(TWO)
     folder.remove(TWO)
     assert [each.name for each in tmp_path.iterdir()] == ["nvidia.yaml"]
 
 
 def test_an_emulated_slice_is_a_name_and_no_device():
-    assert Emulated().edits(HELD).document() == {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
+    assert EmulatedWiring().edits(HELD).document() == {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def host(tmp_path):
 
 
 def wiring(host, minors=(120, 121), specs=()):
-    return Nvidia(lambda _gpu: 1, lambda _held: minors, dev=host / "dev", proc=host / "proc", specs=specs)
+    return NvidiaWiring(lambda _gpu: 1, lambda _held: minors, dev=host / "dev", proc=host / "proc", specs=specs)
 
 
 def test_a_real_slice_brings_its_gpu_both_capabilities_and_what_the_driver_has(host):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from instaslice.agent.decision import Create, Gpu, decide, unreadable
+from instaslice.agent.decision import Create, GpuState, decide, unreadable
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef, PreparedSlice, SliceState
 from instaslice.drivers import Slice
 from instaslice.geometry import models
@@ -56,12 +56,24 @@ def in_words(step):
             id="half made by an agent that was killed",
         ),
         pytest.param(
-            [("a", "1g.5gb", 0, "created")], [], [("a", "1g.5gb", 0, "created")], ["create a"], {"a": "creating"},
-            id="gone before its pod was let go: made again",
+            [("a", "1g.5gb", 0, "creating")], [], [("a", "1g.5gb", 0, "created")], [], {"a": "failed"},
+            id="gone since we reported it: its pod may run by now, whatever the state says",
         ),
         pytest.param(
             [("a", "1g.5gb", 0, "ungated")], [], [("a", "1g.5gb", 0, "created")], [], {"a": "failed"},
             id="gone under its pod: lost",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "ungated")], [("1g.5gb", 0, True)], [("a", "1g.5gb", 0, "created")],
+            ["destroy 1g.5gb at 0"], {"a": "failed", "GPU-0/0": "foreign"}, id="half gone under its pod: lost as well",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "ungated")], [], [("MIG-1", "1g.5gb", 0, "foreign")], [], {"a": "failed"},
+            id="gone when it was adopted for a running pod: lost",
+        ),
+        pytest.param(
+            [("a", "1g.5gb", 0, "ungated")], [], [], ["create a"], {"a": "creating"},
+            id="never reported: the state of an allocation says nothing about its slice",
         ),
         pytest.param(
             [("a", "1g.5gb", 0, "creating")], [], [("a", "1g.5gb", 0, "failed")], [], {"a": "failed"},
@@ -121,7 +133,7 @@ def in_words(step):
 )  # fmt: skip
 def test_what_is_done_and_said(promised, found, past, steps, states):
     before = {each.id: each for each in (said(*words) for words in past)}
-    gpu = Gpu("GPU-0", tuple(there(*words) for words in found))
+    gpu = GpuState("GPU-0", tuple(there(*words) for words in found))
     made = decide([promise(*words) for words in promised], gpu, before)
     assert [in_words(step) for step in made.steps] == steps
     assert {each.id: each.state for each in made.reports} == states
@@ -130,15 +142,32 @@ def test_what_is_done_and_said(promised, found, past, steps, states):
     assert (again.steps, again.reports) == (made.steps, made.reports)
 
 
+@pytest.mark.parametrize("found", [[], [("1g.5gb", 0)], [("1g.5gb", 0, True)]], ids=["none", "whole", "half made"])
+@pytest.mark.parametrize("past", [None, "creating", "created", "failed", "deleting", "deleted"])
+@pytest.mark.parametrize(
+    "states", [("creating", "created", "ungated"), ("deleting", "deleted", "failed")], ids=["wanted", "not wanted"]
+)
+def test_of_the_state_of_an_allocation_only_counts_whether_it_is_wanted(states, past, found):
+    last = {"a": said("a", "1g.5gb", 0, past)} if past else {}
+    gpu = GpuState("GPU-0", tuple(there(*each) for each in found))
+    first, *others = [[promise("a", "1g.5gb", 0, state)] for state in states]
+    decided = decide(first, gpu, last)
+    for each in others:
+        made = decide(each, gpu, last)
+        assert (made.reports, made.orphans, made.ours) == (decided.reports, decided.orphans, decided.ours)
+        assert [in_words(step) for step in made.steps] == [in_words(step) for step in decided.steps]
+        assert unreadable(each, last, "hung") == unreadable(first, last, "hung")
+
+
 def test_a_sick_gpu_makes_nothing_new_and_keeps_what_it_has():
     promised = [promise("a", "1g.5gb", 0, "creating"), promise("b", "1g.5gb", 1, "ungated")]
-    made = decide(promised, Gpu("GPU-0", (there("1g.5gb", 1),), ill="Xid 79"), {})
+    made = decide(promised, GpuState("GPU-0", (there("1g.5gb", 1),), unhealthy="Xid 79"), {})
     assert made.steps == ()
     assert [(each.state, each.reason) for each in made.reports] == [("failed", "Xid 79"), ("created", "")]
 
 
 def test_orphans_that_were_ours_are_told_from_others():
-    gpu = Gpu("GPU-0", (there("1g.5gb", 0), there("1g.5gb", 1)))
+    gpu = GpuState("GPU-0", (there("1g.5gb", 0), there("1g.5gb", 1)))
     made = decide([], gpu, {"a": said("a", "1g.5gb", 0, "created")})
     assert len(made.orphans) == 2
     assert made.ours == {("1g.5gb", 0)}
@@ -150,12 +179,14 @@ def test_orphans_that_were_ours_are_told_from_others():
         pytest.param("creating", None, ("failed", "hung"), id="nothing new can be made"),
         pytest.param("creating", "created", ("created", ""), id="what was made is believed"),
         pytest.param("ungated", "created", ("created", ""), id="a running pod is not disturbed"),
-        pytest.param("ungated", None, None, id="nothing is said of what is not known"),
+        pytest.param("ungated", None, ("failed", "hung"), id="nor what was never reported"),
+        pytest.param("ungated", "foreign", None, id="nothing is said of an adopted slice until it is seen"),
         pytest.param("deleting", "created", ("deleting", "hung"), id="what ends waits"),
         pytest.param("deleting", "deleted", ("deleted", ""), id="what has ended has"),
     ],
 )
 def test_a_gpu_that_does_not_tell_what_is_on_it(state, past, told):
-    before = {"a": said("a", "1g.5gb", 0, past)} if past else {}
+    name = "MIG-1" if past == "foreign" else "a"
+    before = {name: said(name, "1g.5gb", 0, past)} if past else {}
     reports = unreadable([promise("a", "1g.5gb", 0, state)], before, "hung")
-    assert [(each.state, each.reason) for each in reports] == ([told] if told else [])
+    assert [(each.state, each.reason) for each in reports if each.id == "a"] == ([told] if told else [])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from instaslice.agent.emulation import MOST_GPUS, Emulation, Shape
+from instaslice.agent.emulation import MOST_GPUS, EmulatedGpus, Emulation
 from instaslice.api import names
 from instaslice.errors import BadInput
 from instaslice.kube.core import Node
@@ -28,23 +28,23 @@ def a_node(labels=None, **annotations):
 @pytest.mark.parametrize("count", ["0", str(MOST_GPUS + 1), "-1", "two", ""])
 def test_a_number_of_gpus_that_no_node_has_is_refused_by_its_label(count):
     with pytest.raises(BadInput, match=f"give a number from 1 to {MOST_GPUS}"):
-        Emulation().shape(a_node({names.EMULATED: "A30", names.GPU_COUNT: count}))
+        Emulation().gpus(a_node({names.EMULATED: "A30", names.GPU_COUNT: count}))
 
 
 @pytest.mark.parametrize("count", [1, MOST_GPUS])
 def test_a_node_has_as_many_gpus_as_its_label_says(count):
     node = a_node({names.EMULATED: "A30", names.GPU_COUNT: str(count)})
-    assert Emulation().shape(node) == Shape("A30", count)
+    assert Emulation().gpus(node) == EmulatedGpus("A30", count)
     assert len(Emulation().driver(node).discover()) == count
 
 
 def test_what_every_node_has_goes_before_labels():
-    assert Emulation(fixed=Shape("H100-80GB", 2)).shape(a_node()) == Shape("H100-80GB", 2)
+    assert Emulation(fixed=EmulatedGpus("H100-80GB", 2)).gpus(a_node()) == EmulatedGpus("H100-80GB", 2)
 
 
 def played():
     said = []
-    driver, control = Emulation().machine(a_node(), lambda *words: said.append(words), lambda: None)
+    driver, control = Emulation().connect(a_node(), lambda *words: said.append(words), lambda: None)
     return driver, control, said
 
 
@@ -52,7 +52,7 @@ def test_a_machine_is_started_anew_once_for_each_word_of_its_annotation_and_neve
     driver, control, _ = played()
     boots = [driver.boot_id()]
     for word in ("", "a", "a", "b"):
-        control.obey(a_node(**{names.BOOT: word} if word else {}))
+        control.apply_annotations(a_node(**{names.BOOT: word} if word else {}))
         boots.append(driver.boot_id())
     first, without, a, same, b = boots
     assert first == without and a == same and len({first, a, b}) == 3
@@ -62,18 +62,18 @@ def test_a_fault_is_in_force_while_it_is_written_and_one_that_cannot_be_read_is_
     driver, control, said = played()
     (gpu,) = driver.discover()
 
-    def ill():
+    def unhealthy():
         return driver.watch_health(gpu.uuid, None, 0)
 
-    control.obey(a_node(**{names.FAULT: "0 lost Xid 79"}))
-    assert ill().words.endswith("Xid 79")
+    control.apply_annotations(a_node(**{names.FAULT: "0 lost Xid 79"}))
+    assert unhealthy().message.endswith("Xid 79")
     for _ in range(2):
-        control.obey(a_node(**{names.FAULT: "nonsense"}))
-    assert ill() is None
+        control.apply_annotations(a_node(**{names.FAULT: "nonsense"}))
+    assert unhealthy() is None
     ((reason, action, note),) = said
     assert (reason, action) == ("BadFault", "Emulate")
     assert f"annotation {names.FAULT}" in note and "'nonsense' is not a fault" in note
-    control.obey(a_node(**{names.FAULT: "0 lost"}))
-    assert ill()
-    control.obey(a_node())
-    assert ill() is None
+    control.apply_annotations(a_node(**{names.FAULT: "0 lost"}))
+    assert unhealthy()
+    control.apply_annotations(a_node())
+    assert unhealthy() is None

@@ -5,11 +5,11 @@ from agent_bench import Bench
 
 from instaslice.api.bounds import MAX_MESSAGE
 from instaslice.api.instaslice import Health
-from instaslice.drivers import Ailment, Ill
+from instaslice.drivers import Unhealthy, UnhealthyReason
 
-RESET = Ill("MIG mode comes on with the next reset: nvidia-smi --gpu-reset", Ailment.RESET)
-HUNG = Ill("it has not said how it is; reset it", Ailment.HUNG)
-XID = Ill("Xid 79")
+RESET = Unhealthy("MIG mode will be enabled by the next reset: nvidia-smi --gpu-reset", UnhealthyReason.RESET)
+HUNG = Unhealthy("it has not said how it is; reset it", UnhealthyReason.HUNG)
+XID = Unhealthy("Xid 79")
 
 
 def condition(bench, name="GpusReady"):
@@ -17,32 +17,32 @@ def condition(bench, name="GpusReady"):
     return found
 
 
-def ail(bench, *ills):
+def ail(bench, *unhealthy):
     """What the driver says of each GPU from now on."""
-    told = dict(zip(bench.gpus, ills, strict=False))
+    told = dict(zip(bench.gpus, unhealthy, strict=False))
     bench.driver.watch_health = lambda gpu, known, seconds: told.get(gpu)
     bench.work()
 
 
 @pytest.mark.parametrize(
-    "ills, status, reason, says",
+    "unhealthy, status, reason, says",
     [
         pytest.param([], "True", "AllWell", [], id="all well"),
-        pytest.param([None, RESET], "False", "ResetNeeded", ["GPU 1 (GPU-", RESET.words], id="an Ampere waits"),
-        pytest.param([HUNG], "False", "GpuHung", ["GPU 0 (GPU-", HUNG.words], id="one hangs"),
+        pytest.param([None, RESET], "False", "ResetNeeded", ["GPU 1 (GPU-", RESET.message], id="an Ampere waits"),
+        pytest.param([HUNG], "False", "GpuHung", ["GPU 0 (GPU-", HUNG.message], id="one hangs"),
         pytest.param([XID], "False", "GpuUnhealthy", ["Xid 79"], id="an Xid"),
-        pytest.param([XID, RESET], "False", "ResetNeeded", ["Xid 79", RESET.words], id="the worst is the reason"),
-        pytest.param([RESET, HUNG], "False", "GpuHung", [RESET.words, HUNG.words], id="and all are named"),
+        pytest.param([XID, RESET], "False", "ResetNeeded", ["Xid 79", RESET.message], id="the worst is the reason"),
+        pytest.param([RESET, HUNG], "False", "GpuHung", [RESET.message, HUNG.message], id="and all are named"),
     ],
 )
-def test_the_condition_names_every_gpu_that_cannot_be_used(ills, status, reason, says):
+def test_the_condition_names_every_gpu_that_cannot_be_used(unhealthy, status, reason, says):
     bench = Bench(gpus=2)
-    ail(bench, *ills)
+    ail(bench, *unhealthy)
     told = condition(bench)
     assert (told.status, told.reason) == (status, reason)
     assert all(each in told.message for each in says)
     assert [gpu.health is Health.HEALTHY for gpu in bench.written.gpus] == [
-        not (ills[number] if number < len(ills) else None) for number in range(2)
+        not (unhealthy[number] if number < len(unhealthy) else None) for number in range(2)
     ]
     assert condition(bench, "Ready").status == "True", "the agent serves all the same"
 
@@ -85,20 +85,20 @@ def test_the_condition_keeps_its_time_while_its_status_stays_also_over_a_restart
 
 def test_a_condition_is_no_longer_than_the_server_takes():
     bench = Bench(gpus=8)
-    ail(bench, *[Ill("word " * 100)] * 8)
+    ail(bench, *[Unhealthy("word " * 100)] * 8)
     assert len(condition(bench).message) == MAX_MESSAGE
 
 
 async def test_a_gpu_that_hangs_in_a_call_is_in_the_condition_too(monkeypatch):
     bench = Bench()
-    bench.agent._around.lanes.deadline = 0.2
+    bench.agent._context.executor.deadline = 0.2
     bench.driver.faults.hang(bench.gpus[0])
     bench.work()
     await bench.agent._workers[bench.gpus[0]]._task
     bench.work()
     assert condition(bench).reason == "GpuHung"
     gpu = bench.gpus[0]
-    assert condition(bench).message.startswith(f"GPU 0 ({gpu}): list slices has not come back after 0.2 s; look")
+    assert condition(bench).message.startswith(f"GPU 0 ({gpu}): list slices has not returned after 0.2 s; look")
     assert f"nvidia-smi --gpu-reset -i {gpu}" in condition(bench).message
     bench.driver.faults.heal(bench.gpus[0])
 
@@ -121,7 +121,7 @@ def test_one_that_nobody_knows_yet_is_named_by_its_index_and_served_when_it_answ
     bench.write(bench.wants("a-0"), bench.wants("a-1", gpu=1))
     assert bench.work() == {"a-0": "created", "a-1": "created"}
     assert [gpu.index for gpu in bench.written.gpus] == [0, 1]
-    assert len(bench.agent.models) == len(bench.agent.ills) == 2
+    assert len(bench.agent.models) == len(bench.agent.unhealthy) == 2
     assert condition(bench).status == "True"
 
 
@@ -162,6 +162,6 @@ def test_one_that_was_known_before_and_is_another_now_is_gone():
     bench.driver.hushed = (1,)
     bench.restart()
     bench.work()
-    bench.driver.silent = lambda: ()
+    bench.driver.unresponsive = lambda: ()
     assert bench.work() == {"a-1": "failed"}
     assert [gpu.index for gpu in bench.written.gpus] == [0]

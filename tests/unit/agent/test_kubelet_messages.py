@@ -3,6 +3,7 @@
 import grpc
 import grpc.aio
 import pytest
+from kubelets import device_lists
 
 from instaslice.agent.kubelet import deviceplugin_pb2 as plugins
 from instaslice.agent.kubelet import podresources_pb2 as pods
@@ -61,11 +62,11 @@ async def test_a_plugin_answers_over_its_socket(tmp_path):
         async with grpc.aio.insecure_channel(address) as channel:
             told = await services.OPTIONS.call(channel, plugins.Empty(), timeout=10)
             assert told.pre_start_required
-            seen = [each.devices[0].health async for each in services.LIST_AND_WATCH.watch(channel, plugins.Empty())]
+            seen = [each.devices[0].health async for each in device_lists(channel)]
             assert seen == ["Healthy", "Unhealthy"]
             with pytest.raises(grpc.aio.AioRpcError, match=r"no slice 1g\.5gb is free"):
                 await services.ALLOCATE.call(channel, plugins.AllocateRequest(), timeout=10)
             with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
-                await services.PREFERRED.call(channel, plugins.PreferredAllocationRequest(), timeout=10)
+                await services.LIST_PODS.call(channel, pods.ListPodResourcesRequest(), timeout=10)
     finally:
         await server.stop(None)

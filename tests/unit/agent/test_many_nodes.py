@@ -7,14 +7,14 @@ import pytest
 from fake_clock import FakeClock
 from fleet_bench import MODEL, Bench, there, wants
 
-from instaslice.agent.fleet import GLANCE_SECONDS, LAZY_SECONDS
-from instaslice.agent.places import Places
-from instaslice.agent.seating import Seating
-from instaslice.agent.seats import Hold
-from instaslice.agent.wiring import Emulated
+from instaslice.agent.kubelet.device_ids import PodSlice
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.kubelet.paths import NodePaths
+from instaslice.agent.kubelet.wiring import EmulatedWiring
+from instaslice.agent.served_node import LAZY_SECONDS, RESYNC_SECONDS
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.drivers.lanes import Lanes
+from instaslice.drivers.executor import GpuExecutor
 from instaslice.kube.core import NODES, Node
 from instaslice.kube.errors import Unreachable
 from instaslice.kube.meta import ObjectMeta
@@ -61,21 +61,21 @@ async def test_a_status_that_was_edited_by_hand_is_put_right_within_a_glance(ben
     edited = bench.server.get(INSTASLICES, "node")
     edited["status"] = {"observedGeneration": 1, "slices": [], "gpus": []}
     bench.server.put(INSTASLICES, edited)
-    await bench.passes(GLANCE_SECONDS + 1)
+    await bench.passes(RESYNC_SECONDS + 1)
     assert bench.object().status == right
 
 
 async def test_hardware_that_was_changed_by_hand_is_seen_within_a_glance(bench):
     driver = await bench.node()
     driver.create(driver.discover()[0].uuid, "2g.10gb", 2)
-    await bench.passes(GLANCE_SECONDS + 1)
+    await bench.passes(RESYNC_SECONDS + 1)
     assert list(bench.states().values()) == ["foreign"]
 
 
 async def test_a_node_that_is_idle_costs_no_writes(bench):
     await bench.node()
     bench.patches()
-    await bench.passes(10 * GLANCE_SECONDS)
+    await bench.passes(10 * RESYNC_SECONDS)
     assert bench.server.written == []
 
 
@@ -110,7 +110,7 @@ async def test_a_report_waits_for_company_while_more_is_to_come_and_not_otherwis
     assert bench.patches() == [], "one is still under way: as long again as five writes take"
     await bench.passes(1)
     assert len(bench.patches()) == 1 and bench.states()["more"] == "created"
-    driver.faults.let_go(gpu, 0)
+    driver.faults.release(gpu, 0)
     await bench.passes(30)
     bench.patches()
     bench.promise(plain, wants(driver, "more", 2), wants(driver, "last", 3))
@@ -139,13 +139,13 @@ async def test_an_agent_that_is_started_again_writes_nothing_where_all_is_said(b
     assert (bench.patches(), bench.states()) == ([], {"a": "created"})
 
 
-async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_understands_and_who_has_no_seat(seating):
-    async with Bench(seating) as bench:
+async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_understands_and_who_has_no_seat(devices):
+    async with Bench(devices) as bench:
         driver = await bench.node(annotations={names.FAULT: "nonsense"})
-        driver.faults.become(refusals={driver.discover()[0].uuid: 9})
+        driver.faults.replace(refusals={driver.discover()[0].uuid: 9})
         bench.promise(wants(driver, "a"))
         await bench.passes(5)
-        seating.warn("a pod asks for what it was not promised")
+        devices.warn("a pod asks for what it was not promised")
         await bench.passes(5)
         told = [(each.reason, each.action, each.regarding.kind, each.regarding.name) for each in bench.server.events]
         assert told == [
@@ -186,7 +186,7 @@ async def test_a_status_never_lands_on_another_object_of_the_same_name(bench):
     another["spec"], another["status"] = {"allocations": []}, {"observedGeneration": 0}
     bench.server.put(INSTASLICES, another)
     driver.create(driver.discover()[0].uuid, "2g.10gb", 2)
-    await bench.passes(GLANCE_SECONDS + 1)
+    await bench.passes(RESYNC_SECONDS + 1)
     assert bench.states() == {}
     bench.server._tell = telling
     bench.server.put(INSTASLICES, another)
@@ -228,7 +228,7 @@ async def test_an_object_that_belongs_to_this_node_and_to_an_earlier_one_is_kept
     (owner,) = edited["metadata"]["ownerReferences"]
     edited["metadata"]["ownerReferences"] = [{**owner, "uid": "earlier"}, owner]
     bench.server.put(INSTASLICES, edited)
-    await bench.passes(GLANCE_SECONDS + 1)
+    await bench.passes(RESYNC_SECONDS + 1)
     assert bench.server.deleted == []
 
 
@@ -242,7 +242,7 @@ async def test_a_node_that_goes_is_forgotten_and_nothing_more_is_written(bench):
     edited = bench.server.get(INSTASLICES, "gone")
     edited["status"]["slices"] = []
     bench.server.put(INSTASLICES, edited)
-    await bench.passes(2 * GLANCE_SECONDS)
+    await bench.passes(2 * RESYNC_SECONDS)
     assert bench.server.written == []
 
 
@@ -333,10 +333,10 @@ async def test_nothing_is_destroyed_while_the_server_cannot_be_asked_for_pods(be
 # The one node that we are on --------------------------------------------------------------------------------------
 
 
-class Quiet(Seating):
+class Quiet(NodeDevices):
     """The kubelet's side of the node, with a kubelet that says nothing by itself."""
 
-    silence = ""
+    kubelet_silence = ""
 
     async def run(self, warn, listened):
         self.warn, self.listened = warn, listened
@@ -344,18 +344,18 @@ class Quiet(Seating):
 
 
 @pytest.fixture
-def places(tmp_path):
-    return Places(tmp_path / "kubelet", tmp_path / "cdi", tmp_path / "state")
+def paths(tmp_path):
+    return NodePaths(tmp_path / "kubelet", tmp_path / "cdi", tmp_path / "state")
 
 
 @pytest.fixture
-def seating(places):
-    return Quiet(places, Emulated(), lanes=Lanes(), clock=FakeClock())
+def devices(paths):
+    return Quiet(paths, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
 
 
-async def test_while_no_kubelet_listens_the_node_says_so_and_its_slices_are_told_as_they_are(seating):
-    seating.silence = "no kubelet listens"
-    async with Bench(seating) as bench:
+async def test_while_no_kubelet_listens_the_node_says_so_and_its_slices_are_told_as_they_are(devices):
+    devices.kubelet_silence = "no kubelet listens"
+    async with Bench(devices) as bench:
         driver = await bench.node()
         bench.promise(wants(driver, "a"))
         await bench.passes(0)
@@ -363,28 +363,28 @@ async def test_while_no_kubelet_listens_the_node_says_so_and_its_slices_are_told
         assert (ready.status, ready.reason, ready.message) == ("False", "KubeletSilent", "no kubelet listens")
         (made,) = bench.object().status.slices
         assert (made.state, made.mig_uuid) == ("created", driver.slices(made.gpu)[0].mig_uuid)
-        seating.silence = ""
-        seating.listened()
+        devices.kubelet_silence = ""
+        devices.listened()
         await bench.passes(0)
         assert bench.condition("Ready").reason == "Serving", "at once: pods wait for it"
         assert not any(kind == "nodes" for kind, *_ in bench.server.written), "the kubelet tells what there is"
 
 
 @pytest.fixture
-async def held(places):
+async def held(paths):
     """A bench of a node with a kubelet, whose pod `a` has a slice, and the device file of that slice."""
     bench = Bench()
     node = Node(metadata=ObjectMeta(name="node", uid="one", labels={names.EMULATED: MODEL}))
     (gpu,) = bench.rack.driver(node).discover()
-    places.book.parent.mkdir()
-    places.book.write_bytes(msgspec.json.encode({"1g.5gb-0": Hold("uid-a", gpu.uuid, "1g.5gb", 0)}))
-    bench.seating = Quiet(places, Emulated(), lanes=Lanes(), clock=bench.clock)
+    paths.assignments.parent.mkdir()
+    paths.assignments.write_bytes(msgspec.json.encode({"1g.5gb-0": PodSlice("uid-a", gpu.uuid, "1g.5gb", 0)}))
+    bench.devices = Quiet(paths, EmulatedWiring(), executor=GpuExecutor(), clock=bench.clock)
     async with bench:
         driver = await bench.node()
         bench.promise(wants(driver, "a"))
         await bench.passes(0)
-        bench.seating._put()
-        (file,) = places.cdi.iterdir()
+        bench.devices._write_cdi()
+        (file,) = paths.cdi.iterdir()
         yield bench, driver, file
 
 
@@ -403,23 +403,23 @@ async def test_a_container_keeps_its_device_file_though_the_object_of_its_node_i
     bench.server.take(INSTASLICES, "node")
     await bench.passes(5)
     assert list(bench.states().values()) == ["foreign"] and file.exists()
-    bench.seating._put()
+    bench.devices._write_cdi()
     assert file.exists()
     driver.destroy(*driver.slices(driver.discover()[0].uuid))
-    await bench.passes(GLANCE_SECONDS + 1)
+    await bench.passes(RESYNC_SECONDS + 1)
     assert bench.states() == {} and not file.exists()
 
 
-async def test_nothing_that_nobody_asked_for_is_destroyed_while_the_kubelet_cannot_be_asked(seating):
-    async with Bench(seating, grace=1) as bench:
+async def test_nothing_that_nobody_asked_for_is_destroyed_while_the_kubelet_cannot_be_asked(devices):
+    async with Bench(devices, grace=1) as bench:
         driver = await bench.node()
         driver.create(driver.discover()[0].uuid, "2g.10gb", 2)
-        await bench.passes(GLANCE_SECONDS + 1)
+        await bench.passes(RESYNC_SECONDS + 1)
         # A kubelet is asked over a socket, which takes real time.
         async with asyncio.timeout(10):
             while not bench.object().status.slices[0].reason:
                 await bench.passes(1)
-        assert "nobody can say whether a pod uses it (no kubelet answers at" in bench.object().status.slices[0].reason
+        assert "it is unknown whether a pod uses it (no kubelet answers at" in bench.object().status.slices[0].reason
         assert there(driver) == [("2g.10gb", 2)]
 
 

@@ -46,13 +46,13 @@ def no_overlap(driver):
 
 def attend(bench, thing):
     agent = bench.agent
-    agent.take(thing)
+    agent.set_allocations(thing)
     agent.advance()
     no_overlap(bench.driver)
     status = agent.status(None)
     report.patch(bench.written, status)
-    report.awaited(bench.written, status)
-    agent.again()
+    report.urgent(bench.written, status)
+    agent.next_due()
     bench.written = status
     unserved(thing, "no driver", bench.clock.now())
 
@@ -69,7 +69,7 @@ def test_whatever_an_object_says_the_agent_goes_on(things, hushed):
         for thing in later:
             attend(bench, thing)
             bench.clock.advance(70)
-            bench.agent.look()
+            bench.agent.reread()
             bench.agent.advance()
         # Started again with what somebody may have written since.
         bench.written = later[-1].status

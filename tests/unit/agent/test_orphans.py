@@ -4,7 +4,7 @@ import fitting
 import pytest
 from agent_bench import Bench
 
-from instaslice.agent.seats import Hold, Holder, Seat, SeatBook
+from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice
 from instaslice.agent.usage import in_use
 from instaslice.api import names
 from instaslice.api.instaslice import EMPTY_STATUS
@@ -57,9 +57,9 @@ def test_it_goes_once_its_pod_is_gone(bench):
     passes(bench, GRACE)
     bench.users.clear()
     for _ in range(10):
-        passes(bench, bench.agent.again() or 0)
+        passes(bench, bench.agent.next_due() or 0)
     assert bench.there() == []
-    assert bench.agent.again() is None
+    assert bench.agent.next_due() is None
 
 
 def test_an_agent_that_is_started_again_asks_again(bench):
@@ -74,7 +74,7 @@ def test_who_uses_it_is_asked_ever_slower(bench):
     passes(bench, GRACE)
     waits = []
     for _ in range(8):
-        waits.append(bench.agent.again())
+        waits.append(bench.agent.next_due())
         passes(bench, waits[-1])
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
 
@@ -107,7 +107,7 @@ def test_before_a_destroy_is_tried_again_it_is_asked_again(bench, asked):
     passes(bench, GRACE)
     assert bench.there() == [("1g.5gb", 0)]
     asked.clear()
-    passes(bench, bench.agent.again())
+    passes(bench, bench.agent.next_due())
     assert asked == [1]
 
 
@@ -167,7 +167,7 @@ class Kubelet:
     def __init__(self, held=None):
         self._held = held
 
-    async def holders(self, slices):
+    async def in_use(self, slices):
         if self._held is None:
             raise InstasliceError("no kubelet answers")
         return {each: who for each, who in self._held.items() if each in slices}
@@ -190,10 +190,10 @@ def pod(uuids, phase="Running"):
         pytest.param([], [], id="no pods"),
     ],
 )
-@pytest.mark.parametrize("seating", [None, Kubelet({})], ids=["no kubelet of its own", "a kubelet"])
-async def test_a_slice_that_a_pod_of_the_node_was_given_is_in_use_until_the_pod_has_ended(pods, kept, seating):
+@pytest.mark.parametrize("devices", [None, Kubelet({})], ids=["no kubelet of its own", "a kubelet"])
+async def test_a_slice_that_a_pod_of_the_node_was_given_is_in_use_until_the_pod_has_ended(pods, kept, devices):
     server, orphans = Pods(*pods), [orphan(0), orphan(1)]
-    found = await in_use(server, seating, "node", orphans)
+    found = await in_use(server, devices, "node", orphans)
     assert sorted(each.placement.start for each in found) == kept
     assert all(words == "kept: pod team/train uses it, though no allocation names it" for words in found.values())
     assert server.asked == ["spec.nodeName=node"]
@@ -207,19 +207,19 @@ async def test_a_slice_that_the_kubelet_knows_a_holder_of_is_in_use_though_its_p
 
 
 @pytest.mark.parametrize(
-    "server, seating, says",
+    "server, devices, says",
     [
         pytest.param(Pods(), Kubelet(None), "no kubelet answers", id="the kubelet"),
         pytest.param(Pods(error=Unreachable("away")), Kubelet({}), "away", id="the API server"),
         pytest.param(Pods(error=Unreachable("away")), None, "away", id="the API server, which is all there is"),
     ],
 )
-async def test_where_one_of_them_does_not_answer_everything_stays(server, seating, says):
-    found = await in_use(server, seating, "node", [orphan(0), orphan(1)])
-    assert found == dict.fromkeys([orphan(0), orphan(1)], f"kept: nobody can say whether a pod uses it ({says})")
+async def test_where_one_of_them_does_not_answer_everything_stays(server, devices, says):
+    found = await in_use(server, devices, "node", [orphan(0), orphan(1)])
+    assert found == dict.fromkeys([orphan(0), orphan(1)], f"kept: it is unknown whether a pod uses it ({says})")
 
 
-BOUND = {Seat("1g.5gb-0"): Hold("uid", "GPU-0", "1g.5gb", 3)}
+BOUND = {DeviceId("1g.5gb-0"): PodSlice("uid", "GPU-0", "1g.5gb", 3)}
 HELD = [Holder("main", namespace="team", pod="train")]
 
 
@@ -229,14 +229,17 @@ HELD = [Holder("main", namespace="team", pod="train")]
         pytest.param(BOUND, {"1g.5gb-0": HELD}, [orphan(3)], id="the seat that it is behind is held"),
         pytest.param(BOUND, {}, [], id="nobody holds that seat"),
         pytest.param({}, {"1g.5gb-6": HELD}, [orphan(0), orphan(3)], id="the book is lost: any of that profile"),
-        pytest.param({Seat("1g.5gb-0"): None}, {"1g.5gb-0": HELD}, [orphan(0), orphan(3)], id="open: any as well"),
+        pytest.param({DeviceId("1g.5gb-0"): None}, {"1g.5gb-0": HELD}, [orphan(0), orphan(3)], id="open: any as well"),
         pytest.param({}, {"2g.10gb-0": HELD}, [orphan(2, "2g.10gb")], id="a seat of another profile"),
         pytest.param(
-            {Seat("1g.5gb-0"): Hold("uid", "GPU-1", "1g.5gb", 3)}, {"1g.5gb-0": HELD}, [], id="a slice of another GPU"
+            {DeviceId("1g.5gb-0"): PodSlice("uid", "GPU-1", "1g.5gb", 3)},
+            {"1g.5gb-0": HELD},
+            [],
+            id="a slice of another GPU",
         ),
     ],
 )
 def test_what_is_behind_the_seats_that_the_kubelet_says_are_held(book, held, kept):
-    found = SeatBook(book).behind([orphan(0), orphan(3), orphan(2, "2g.10gb")], held)
+    found = DeviceAssignments(book).in_use([orphan(0), orphan(3), orphan(2, "2g.10gb")], held)
     assert list(found) == kept
     assert set(found.values()) <= {"container main of pod team/train"}

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from agent_bench import A100, Bench
 
-from instaslice.agent import faults, report
+from instaslice.agent import fault_annotation, report
 from instaslice.agent.resources import advertised, correction
 from instaslice.api.instaslice import INSTASLICES, SliceState
 from instaslice.errors import BadInput
@@ -63,12 +63,12 @@ def test_nobody_waits_to_hear_which_spec_was_seen_or_that_an_entry_is_gone():
     bench.write(bench.wants("a-0"))
     bench.work()
     made = bench.written
-    assert report.awaited(None, first)
-    assert report.awaited(first, made), "its pod waits for it"
+    assert report.urgent(None, first)
+    assert report.urgent(first, made), "its pod waits for it"
     gone = msgspec.structs.replace(made, observed_generation=9, slices=(), summary=None)
-    assert not report.awaited(made, gone)
-    assert report.awaited(made, msgspec.structs.replace(gone, boot_id="another"))
-    assert not report.awaited(made, made)
+    assert not report.urgent(made, gone)
+    assert report.urgent(made, msgspec.structs.replace(gone, boot_id="another"))
+    assert not report.urgent(made, made)
 
 
 def test_somebody_may_wait_for_the_slot_of_a_slice_that_nobody_asked_for():
@@ -77,7 +77,7 @@ def test_somebody_may_wait_for_the_slot_of_a_slice_that_nobody_asked_for():
     bench.work()
     before = bench.written
     assert before.slices[0].state is SliceState.FOREIGN
-    assert report.awaited(before, msgspec.structs.replace(before, slices=()))
+    assert report.urgent(before, msgspec.structs.replace(before, slices=()))
 
 
 def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
@@ -87,7 +87,7 @@ def test_more_is_to_come_while_a_slice_is_made_or_destroyed():
     (made,) = bench.written.slices
     for state in SliceState:
         status = msgspec.structs.replace(bench.written, slices=(msgspec.structs.replace(made, state=state),))
-        assert report.under_way(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
+        assert report.in_progress(status) == (state in (SliceState.CREATING, SliceState.DELETING)), state
 
 
 def test_who_holds_a_slice_is_said_of_those_that_no_allocation_names_alone():
@@ -97,8 +97,8 @@ def test_who_holds_a_slice_is_said_of_those_that_no_allocation_names_alone():
     mine, other = bench.written.slices
     other = msgspec.structs.replace(other, id="MIG-1", state=SliceState.FOREIGN)
     status = msgspec.structs.replace(bench.written, slices=(mine, other))
-    said = report.with_holders(status, lambda each: f"holder of {each.id}")
-    assert [each.holder for each in said.slices] == [None, "holder of MIG-1"]
+    said = report.with_holders(status, lambda place: f"holder of {place.profile} at {place.start}")
+    assert [each.holder for each in said.slices] == [None, f"holder of {other.profile} at {other.start}"]
 
 
 def test_a_status_is_the_same_when_it_comes_back():
@@ -116,38 +116,38 @@ def test_a_status_is_the_same_when_it_comes_back():
         pytest.param("0 lost", [(0, "lost", "", 0)], id="a failing GPU"),
         pytest.param("1 lost Xid 48: DBE", [(1, "lost", "Xid 48: DBE", 0)], id="for a reason"),
         pytest.param("0 hang; 1 held 4 ;", [(0, "hang", "", 0), (1, "held", "", 4)], id="two"),
-        pytest.param("0 refuse", [(0, "refuse", "", faults.EVERY)], id="every create"),
+        pytest.param("0 refuse", [(0, "refuse", "", fault_annotation.EVERY)], id="every create"),
         pytest.param("0 refuse 3", [(0, "refuse", "", 3)], id="three creates"),
         pytest.param("0 monitored 2", [(0, "monitored", "", 2)], id="a monitor"),
     ],
 )
 def test_how_faults_are_spelled(text, read):
-    assert [(each.gpu, each.kind, each.words, each.number) for each in faults.parse(text)] == read
+    assert [(each.gpu, each.kind, each.message, each.number) for each in fault_annotation.parse(text)] == read
 
 
 @pytest.mark.parametrize("text", ["lost", "0", "0 melts", "0 held", "0 held x", "0 hang 3", "a lost", "0 refuse many"])
 def test_what_is_no_fault_is_refused_with_what_would_be_one(text):
     with pytest.raises(BadInput, match="is not a fault; write `0 lost`"):
-        faults.parse(text)
+        fault_annotation.parse(text)
 
 
 def test_faults_become_what_is_written_and_no_more():
     bench = Bench(gpus=2)
     first, second = bench.gpus
     told = bench.driver.faults
-    faults.inflict(faults.parse("0 lost; 1 hang; 1 refuse 1; 0 monitored 4"), told, bench.gpus)
-    assert told.watch(first, None, 0).words == "Xid 79: GPU has fallen off the bus"
+    fault_annotation.apply(fault_annotation.parse("0 lost; 1 hang; 1 refuse 1; 0 monitored 4"), told, bench.gpus)
+    assert told.watch(first, None, 0).message == "Xid 79: GPU has fallen off the bus"
     assert (told.hangs(first), told.hangs(second)) == (False, True)
     assert told.held(first, 4).monitor
-    faults.inflict(faults.parse("1 hang; 0 held 4"), told, bench.gpus)
-    assert (told.watch(first, None, 0), told.hangs(second), told.refused(second)) == (None, True, False)
+    fault_annotation.apply(fault_annotation.parse("1 hang; 0 held 4"), told, bench.gpus)
+    assert (told.watch(first, None, 0), told.hangs(second), told.take_refusal(second)) == (None, True, False)
     assert not told.held(first, 4).monitor
 
 
 def test_a_fault_on_a_gpu_that_is_not_there():
     bench = Bench(gpus=2)
     with pytest.raises(BadInput, match="fault on GPU 2: the node has 2"):
-        faults.inflict(faults.parse("2 lost"), bench.driver.faults, bench.gpus)
+        fault_annotation.apply(fault_annotation.parse("2 lost"), bench.driver.faults, bench.gpus)
 
 
 def test_free_memory_and_slices_stand_in_the_summary():

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from agent_bench import Bench
 
-from instaslice.drivers import Ill
+from instaslice.drivers import Unhealthy
 
 
 def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
@@ -17,12 +17,12 @@ def test_a_held_slice_is_tried_again_ever_slower_and_goes_when_it_is_let_go():
     for _ in range(8):
         assert bench.work() == {"a-0": "deleting"}
         assert "pid 4711 (python)" in bench.written.slices[0].reason
-        waits.append(bench.agent.again())
+        waits.append(bench.agent.next_due())
         bench.clock.advance(waits[-1])
     assert waits == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    bench.driver.faults.let_go(bench.gpus[0], 0)
+    bench.driver.faults.release(bench.gpus[0], 0)
     assert bench.work() == {"a-0": "deleted"}
-    assert bench.agent.again() is None
+    assert bench.agent.next_due() is None
 
 
 def test_what_kept_a_slice_that_is_gone_by_now_is_not_said_of_the_next_in_its_place():
@@ -32,14 +32,14 @@ def test_what_kept_a_slice_that_is_gone_by_now_is_not_said_of_the_next_in_its_pl
     bench.driver.faults.hold(bench.gpus[0], 0, "pid 4711 (python)")
     bench.write(bench.wants("a-0", state="deleting"))
     bench.work()
-    bench.driver.faults.let_go(bench.gpus[0], 0)
+    bench.driver.faults.release(bench.gpus[0], 0)
     (held,) = bench.driver.slices(bench.gpus[0])
     bench.driver.destroy(held)
-    bench.agent.look()
+    bench.agent.reread()
     bench.write()
     bench.work()
     bench.driver.create(bench.gpus[0], "1g.5gb", 0)
-    bench.agent.look()
+    bench.agent.reread()
     bench.work()
     assert [(each.state, each.reason) for each in bench.written.slices] == [("foreign", "")]
 
@@ -79,7 +79,7 @@ def test_a_foreign_slice_after_the_grace(keep, left):
     bench = Bench(grace=60, keep_foreign=keep)
     bench.driver.create(bench.gpus[0], "2g.10gb", 2)
     bench.work()
-    assert bench.agent.again() == (None if keep else 60)
+    assert bench.agent.next_due() == (None if keep else 60)
     bench.clock.advance(59)
     bench.work()
     assert bench.there() == [("2g.10gb", 2)]
@@ -122,7 +122,7 @@ def test_a_gpu_that_is_well_again_is_tried_at_once():
     bench.driver.faults.fail(bench.gpus[0], "Xid 79")
     bench.write(bench.wants("a-0", state="deleting"))
     assert bench.work() == {"a-0": "deleting"}
-    assert bench.agent.again() > 0, "the next try is still to come"
+    assert bench.agent.next_due() > 0, "the next try is still to come"
     bench.driver.faults.heal(bench.gpus[0])
     assert bench.work() == {"a-0": "deleted"}
 
@@ -132,11 +132,11 @@ def test_what_a_reset_took_from_a_gpu_is_missed_when_it_is_well_again():
     bench.write(bench.wants("a-0"))
     bench.work()
     bench.write(bench.wants("a-0", state="ungated"))
-    ills = [Ill("Xid 48")]
-    bench.driver.watch_health = lambda *_: ills[0]
+    unhealthy = [Unhealthy("Xid 48")]
+    bench.driver.watch_health = lambda *_: unhealthy[0]
     bench.work()
     bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
-    ills[0] = None
+    unhealthy[0] = None
     assert bench.work() == {"a-0": "failed"}
     assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
 
@@ -151,7 +151,7 @@ def test_a_slice_that_goes_missing_long_after_a_boot_is_not_laid_to_it():
     bench.write(bench.wants("a-0", state="ungated"))
     bench.work()
     bench.driver.destroy(bench.driver.slices(bench.gpus[0])[0])
-    bench.agent.look()
+    bench.agent.reread()
     assert bench.work() == {"a-0": "failed"}
     assert bench.written.slices[0].reason == "slice lost: it is not on the GPU any more"
 
@@ -164,7 +164,7 @@ def test_a_boot_under_a_running_pod_is_told_as_what_took_its_slice():
     bench.work()
     bench.driver.reboot()
     assert bench.work() == {"a-0": "failed"}
-    assert bench.written.slices[0].reason.startswith("slice lost: the node was started anew (boot ")
+    assert bench.written.slices[0].reason.startswith("slice lost: the node was restarted (boot ")
 
 
 @pytest.mark.parametrize("state, told", [("creating", "failed"), ("ungated", "failed"), ("deleting", "deleted")])

@@ -5,11 +5,13 @@ import pytest
 from instaslice.api import names, roles
 
 WHO = {"kind": "ServiceAccount", "namespace": "slices", "name": "controller"}
-ALL = {"controller": roles.CONTROLLER, "agent": roles.AGENT, "webhook": roles.webhook()}
+CONTROLLER = roles.controller()
+ALL_FLAGS = roles.controller(taint_nodes=True, autoscaling_hints=True)
+ALL = {"controller": CONTROLLER, "controller-flags": ALL_FLAGS, "agent": roles.AGENT, "webhook": roles.webhook()}
 
 
 def test_rules_for_the_cluster_and_for_our_own_namespace_are_bound_apart():
-    made = roles.documents("slicer", roles.CONTROLLER, WHO, namespace="slices")
+    made = roles.documents("slicer", CONTROLLER, WHO, namespace="slices")
     assert [document["kind"] for document in made] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
     assert [document["metadata"].get("namespace") for document in made] == [None, None, "slices", "slices"]
     for role, binding in (made[:2], made[2:]):
@@ -24,7 +26,7 @@ def test_one_that_needs_nothing_in_our_namespace_gets_no_role_there():
 
 @pytest.mark.parametrize("role", ALL.values(), ids=ALL)
 def test_nobody_may_do_everything(role):
-    for rule in (*role.cluster, *role.own):
+    for rule in (*role.cluster, *role.own, *role.placeholders):
         assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
 
 
@@ -37,7 +39,7 @@ def test_the_webhook_reads_one_secret_and_one_configuration():
 @pytest.mark.parametrize(
     "writer, field",
     [
-        pytest.param(roles.CONTROLLER, "instaslices", id="the controller writes what is promised"),
+        pytest.param(CONTROLLER, "instaslices", id="the controller writes what is promised"),
         pytest.param(roles.AGENT, "instaslices/status", id="the agent writes what is"),
     ],
 )
@@ -45,6 +47,48 @@ def test_who_writes_which_half_of_an_instaslice(writer, field):
     may = {what for rule in writer.cluster if names.GROUP in rule["apiGroups"] and "patch" in rule["verbs"]
            for what in rule["resources"]}  # fmt: skip
     assert field in may
-    other = roles.AGENT if writer is roles.CONTROLLER else roles.CONTROLLER
+    other = roles.AGENT if writer is CONTROLLER else CONTROLLER
     if field == "instaslices/status":
         assert all(field not in rule["resources"] for rule in other.cluster)
+
+
+def may(rules, verb, resource):
+    return any(verb in rule["verbs"] and resource in rule["resources"] for rule in rules)
+
+
+WRITES = ("create", "update", "patch", "delete")
+
+
+def test_the_agent_only_lists_pods():
+    assert [verb for verb in ("get", "watch", *WRITES) if may(roles.AGENT.cluster, verb, "pods")] == []
+    assert may(roles.AGENT.cluster, "list", "pods")
+    assert not any(may(roles.AGENT.cluster, verb, "nodes") for verb in WRITES)
+
+
+def test_without_flags_the_controller_writes_no_nodes_and_makes_and_deletes_no_pods():
+    rules = [*CONTROLLER.cluster, *CONTROLLER.own]
+    assert not any(may(rules, verb, "nodes") for verb in WRITES)
+    assert not any(may(rules, verb, "pods") for verb in ("create", "update", "delete"))
+    assert not any(may(rules, verb, "priorityclasses") for verb in WRITES)
+    assert not CONTROLLER.placeholders
+
+
+def test_what_a_flag_needs_comes_with_it():
+    taints = roles.controller(taint_nodes=True)
+    assert may(taints.cluster, "patch", "nodes") and not may(taints.cluster, "create", "priorityclasses")
+    hints = roles.controller(autoscaling_hints=True)
+    assert may(hints.cluster, "create", "priorityclasses") and not may(hints.cluster, "patch", "nodes")
+    assert not may(hints.cluster, "create", "pods") and not may(hints.cluster, "delete", "pods")
+    assert may(hints.placeholders, "create", "pods") and may(hints.placeholders, "delete", "pods")
+
+
+def test_placeholders_have_a_namespace_of_their_own_that_the_webhook_leaves_alone():
+    made = roles.documents("slicer", ALL_FLAGS, WHO, namespace="slices")
+    (namespace,) = (each for each in made if each["kind"] == "Namespace")
+    assert namespace["metadata"] == {"name": names.PLACEHOLDERS, "labels": {names.OPT_OUT: names.OPTED_OUT}}
+    after = made[made.index(namespace) + 1 :]
+    assert [(each["kind"], each["metadata"]["namespace"]) for each in after] == [
+        ("Role", names.PLACEHOLDERS),
+        ("RoleBinding", names.PLACEHOLDERS),
+    ]
+    assert not [each for each in roles.documents("slicer", CONTROLLER, WHO) if each["kind"] == "Namespace"]

@@ -1,4 +1,4 @@
-"""A process ends on SIGTERM and Ctrl-C in good order."""
+"""A process runs until a signal arrives, until its work ends, or until that fails."""
 
 import asyncio
 import os
@@ -9,25 +9,44 @@ import pytest
 from instaslice.cli.terminal.signals import run_until_signalled
 
 
+@pytest.fixture(autouse=True)
+async def handlers():
+    yield
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().remove_signal_handler(number)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_the_work_after_its_own_cleanup(number):
-    left = []
+async def test_a_signal_drains_and_then_cancels_the_work(number):
+    said = []
 
     async def work():
         os.kill(os.getpid(), number)
         try:
             await asyncio.Event().wait()
         finally:
-            left.append("in good order")
+            said.append("cancelled")
 
-    async with asyncio.timeout(10):
-        await run_until_signalled(work())
-    assert left == ["in good order"]
+    async def drain():
+        said.append("drained")
+
+    await asyncio.wait_for(run_until_signalled(work(), drain=drain), 10)
+    assert said == ["drained", "cancelled"]
 
 
-async def test_what_the_work_raises_is_raised():
+async def test_work_that_ends_by_itself_needs_no_signal_and_no_drain():
     async def work():
-        raise OSError("a defect")
+        return
 
-    with pytest.raises(OSError, match="a defect"):
-        await run_until_signalled(work())
+    async def drain():
+        raise AssertionError("nothing is left to drain")
+
+    await asyncio.wait_for(run_until_signalled(work(), drain=drain), 10)
+
+
+async def test_a_failure_of_the_work_is_raised():
+    async def work():
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        await asyncio.wait_for(run_until_signalled(work()), 10)

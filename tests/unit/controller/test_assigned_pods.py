@@ -6,14 +6,14 @@ import pytest
 from fitting import neighbour
 
 from instaslice.controller.scheduling.assigned_pods import MOST_KEYS, AssignedPods
-from instaslice.controller.scheduling.label_selector import EVERYTHING, Line, Selector
+from instaslice.controller.scheduling.label_selector import EVERYTHING, LabelMatcher, LabelRequirement
 
 
 def having(key, *values):
-    return Selector((Line(key, True, frozenset(values) if values else None),))
+    return LabelMatcher((LabelRequirement(key, True, frozenset(values) if values else None),))
 
 
-LACKING = Selector((Line("app", False, frozenset("a")),))
+LACKING = LabelMatcher((LabelRequirement("app", False, frozenset("a")),))
 
 
 @pytest.mark.parametrize("seed", range(5))

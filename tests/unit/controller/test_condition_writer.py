@@ -12,6 +12,7 @@ from world import World
 from instaslice.api import names
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.pod_condition import PodCondition
+from instaslice.controller.work_queues import WorkQueues
 from instaslice.kube.core import EVENTS, PODS, Condition, Container, ResourceRequirements
 
 PATCH, EVENT = Call("PATCH", "pods", "status"), Call("POST", "events")
@@ -24,9 +25,17 @@ class Desk:
         self.world = World()
         self.world.add_node("a")
         self.server, self.clock = self.world.server, self.world.clock
+        controller = self.world.controller
+        self.orders = WorkQueues(controller.state, controller._specs, self.clock)
+        self.orders.busy = lambda: self.busy
         self.busy = False
         self.writer = ConditionWriter(
-            self.server.client(), self.world.dispatcher, lambda: self.busy, clock=self.clock, instance="controller-0"
+            self.server.client(),
+            controller.state,
+            controller.dispatcher.placer,
+            self.orders,
+            clock=self.clock,
+            instance="controller-0",
         )
 
     @asynccontextmanager
@@ -39,7 +48,7 @@ class Desk:
 
     async def told(self, *uids, seconds=0):
         for uid in uids:
-            self.writer.update(uid)
+            self.orders.update_condition(uid)
         await passes(self.clock, seconds)
 
     def condition(self, uid):

@@ -41,7 +41,7 @@ def test_who_may_share_a_disk(there, comes, conflict):
     pod = neighbour("mine", volumes=[{"name": "data", **comes}])
     disks.add(other, "gpu-0")
     disks.add(pod, "gpu-0")
-    verdict = disks.judge(pod)
+    verdict = disks.pre_filter(pod)
     told = verdict and verdict.refusal(node("gpu-0"))
     assert told == ("volume data: another pod there uses its disk" if conflict else None)
     assert (verdict and verdict.refusal(node("gpu-1"))) is None

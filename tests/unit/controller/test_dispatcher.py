@@ -316,5 +316,5 @@ def test_nothing_is_double_booked_or_lost_whatever_happens(deeds, seed):
     world.wait(1000)
     assert not any(thing.spec.allocations for thing in world.instaslices.values())
     assert not any(world.hardware.values())
-    fleet = world.dispatcher.ledger.fleet
+    fleet = world.dispatcher.state.ledger.fleet
     assert not any(fleet.held(gpu) for gpu in fleet.names), "no slot is lost"

@@ -27,7 +27,7 @@ def test_a_slot_that_failed_is_tried_again_later(world):
     world.broken = {("a/0", start) for start in range(8)}
     uid = world.add_pod("7g.40gb")
     world.settle()
-    assert list(world.dispatcher.ledger.nodes["a"].quarantined.values()) == ["the hardware refuses"]
+    assert list(world.dispatcher.state.ledger.nodes["a"].quarantined.values()) == ["the hardware refuses"]
     world.broken.clear()
     world.settle()
     assert world.running() == []
@@ -209,7 +209,7 @@ def test_a_pod_deleted_after_its_node_was_given_up_holds_nothing_there(world):
     world.mark_pod(uid)
     world.settle()
     assert not world.on(uid)
-    assert why(world, uid).message == "node a is not ready: the slices there were given up"
+    assert why(world, uid).message == "node a is not ready: the slices there were released"
 
 
 def test_a_pod_whose_slices_take_long_is_told_so(world):
@@ -289,7 +289,7 @@ def test_a_pod_that_waits_again_is_promised_nothing_twice_when_its_object_comes_
     world.settle()
     thing = world.instaslices["a"]
     world.remove_instaslice("a")
-    assert uid in world.dispatcher.queue
+    assert uid in world.dispatcher.state.queue
     world.change_instaslice(thing)
     world.mute = set()
     world.settle()

@@ -251,7 +251,7 @@ def test_a_node_whose_slices_of_a_kind_are_taken_is_not_said_to_have_none():
 def test_a_pod_that_set_our_gate_for_nothing_is_told_so():
     raw = {"containers": [{"name": "main"}], "schedulingGates": [{"name": "gpu.das.com/slice"}]}
     here = world([msgspec.convert({"metadata": {"namespace": "team-a", "name": "w", "uid": "u"}, "spec": raw}, Pod)])
-    assert "which nobody will take away" in told(here).message
+    assert "which nobody will remove" in told(here).message
 
 
 def test_explaining_changes_nothing_and_says_the_same_twice():

@@ -5,10 +5,11 @@ import random
 import pytest
 
 from instaslice.api import names
+from instaslice.api.instaslice import Allocation, AllocationState, PodRef, PreparedSlice, SliceState
 from instaslice.controller.controller import Controller, Settings
-from instaslice.controller.ledger import NodeRecord
+from instaslice.controller.node_record import NodeRecord
 from instaslice.controller.pod_condition import condition_of
-from instaslice.controller.reservations import Reservation
+from instaslice.controller.reservations import Reservation, TrackedAllocation
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import Pod, PodSpec
 from instaslice.kube.core import SchedulingGate as Gate
@@ -41,7 +42,7 @@ class Server:
 async def test_it_is_tried_again(error):
     server = Server(error)
     controller = _controller(server)
-    controller.fail("1", "nobody binds it")
+    controller.orders.fail("1", "nobody binds it")
     with pytest.raises(type(error)):
         await controller._fail("1")
     await controller._fail("1")
@@ -52,7 +53,7 @@ async def test_it_is_tried_again(error):
 async def test_a_pod_that_is_gone_is_left_alone():
     server = Server(NotFound("gone"))
     controller = _controller(server)
-    controller.fail("1", "nobody binds it")
+    controller.orders.fail("1", "nobody binds it")
     await controller._fail("1")
     await controller._fail("1")
     assert server.written == []
@@ -86,14 +87,14 @@ async def test_a_pod_whose_gate_the_server_keeps_ends_in_time_and_says_why(error
     reservation = _promised(controller, pod)
     with pytest.raises(type(error)):
         await controller._ungate("1")
-    said = condition_of(controller.dispatcher, "1")
+    said = condition_of(controller.state, controller.dispatcher.placer, "1")
     assert (said.reason, said.warning) == ("UngateRefused", True)
     assert "not on Fridays" in said.message
     await controller._fail("1")
     assert server.written == []
     reservation.since -= 301
     await controller._ungate("1")
-    assert error.message in controller._why_failed["1"]
+    assert error.message in controller.orders.why_failed["1"]
     await controller._fail("1")
     assert server.written == ["Failed"]
 
@@ -106,15 +107,19 @@ async def test_a_server_that_is_busy_or_in_trouble_is_no_reason_to_fail_a_pod(co
     _promised(controller, pod).since -= 301
     with pytest.raises(type(error)):
         await controller._ungate("1")
-    assert not controller._why_failed
+    assert not controller.orders.why_failed
 
 
 def _promised(controller, pod):
     """Its slice is there."""
     node = NodeName("a")
-    controller.dispatcher.pods["1"] = pod
-    controller.dispatcher.ledger.nodes[node] = NodeRecord(node)
-    reservation = controller.dispatcher.ledger.reservations["1"] = Reservation("1", node, SystemClock().monotonic())
+    controller.dispatcher.state.pods["1"] = pod
+    controller.dispatcher.state.ledger.nodes[node] = NodeRecord(node)
+    reference = PodRef(namespace="team", name="train", uid="1")
+    allocation = Allocation("1-0-0", reference, "c", "1g.5gb", "GPU-0", 0, 1, AllocationState.CREATING)
+    prepared = PreparedSlice("1-0-0", "GPU-0", "1g.5gb", 0, 1, SliceState.CREATED, mig_uuid="MIG-1")
+    reservation = Reservation("1", node, SystemClock().monotonic(), [TrackedAllocation(node, allocation, prepared)])
+    controller.dispatcher.state.ledger.reservations["1"] = reservation
     return reservation
 
 
@@ -122,5 +127,5 @@ def _controller(server):
     made = Controller(
         server, policies.named("adaptive"), clock=SystemClock(), rng=random.Random(0), settings=Settings()
     )
-    made.dispatcher.pods["1"] = Pod(metadata=ObjectMeta(namespace="team", name="train", uid="1"))
+    made.dispatcher.state.pods["1"] = Pod(metadata=ObjectMeta(namespace="team", name="train", uid="1"))
     return made

@@ -174,7 +174,8 @@ def test_a_hard_spread_counts_what_was_only_promised_and_is_kept_by_us_alone(two
     two.settle()
     assert sorted(filter(None, map(two.on, last))) == ["a"]
     assert (
-        f"topology spread over {ZONE}: zone-a has 3 such pods, the least is 2, max skew 1" in why(two, last[1]).message
+        f"topology spread over {ZONE}: zone-a has 3 such pods, the minimum is 2, max skew 1"
+        in why(two, last[1]).message
     )
 
 
@@ -325,8 +326,8 @@ def test_whatever_comes_and_goes_no_two_of_a_kind_share_a_node(seed):
     for uid in uids:
         world.delete_pod(uid)
     world.settle()
-    filters = world.dispatcher.filters
-    assert not filters._objections
+    filters = world.dispatcher.state.filters
+    assert not filters._anti_affinity
     assert not filters._pods._pods
     assert not filters._pods._of
 
@@ -334,12 +335,12 @@ def test_whatever_comes_and_goes_no_two_of_a_kind_share_a_node(seed):
 def test_a_pod_that_uses_none_of_this_costs_nothing(world):
     uid = world.add_pod("1g.5gb")
     world.settle()
-    filters = world.dispatcher.filters
+    filters = world.dispatcher.state.filters
     assert filters.for_pod(world.pods[uid]) is filters._free
 
 
 def test_the_same_wish_is_one_shape_and_another_is_another(world):
-    shapes = world.dispatcher.filters.shape
+    shapes = world.dispatcher.state.filters.shape
     pods = {
         name: world.pods[uid]
         for name, uid in {
@@ -358,7 +359,7 @@ def test_the_same_wish_is_one_shape_and_another_is_another(world):
     assert shapes(pods["label that nobody looks at"]) != before, "somebody waits who looks at the label app"
     fresh = World()
     a, b = web(fresh), web(fresh, labels={"app": "x"})
-    assert fresh.dispatcher.filters.shape(fresh.pods[a]) == fresh.dispatcher.filters.shape(fresh.pods[b])
+    assert fresh.dispatcher.state.filters.shape(fresh.pods[a]) == fresh.dispatcher.state.filters.shape(fresh.pods[b])
 
 
 def test_a_pod_that_was_deleted_before_it_ran_is_in_nobodys_way(world):

@@ -12,7 +12,7 @@ from memory_server import Call, MemoryServer
 from waiting import passes, settled
 
 from instaslice.api import names
-from instaslice.controller.autoscaling import PATIENCE, PAUSE, PRIORITY_CLASSES, Hints
+from instaslice.controller.autoscaling import PATIENCE, PAUSE, PRIORITY_CLASSES, AutoscalingHints
 from instaslice.kube.core import PODS, Pod, PodStatus
 from instaslice.kube.meta import ObjectMeta
 
@@ -32,7 +32,7 @@ def waiting(*cpus):
 class Desk:
     def __init__(self, limit):
         self.server, self.clock = MemoryServer(), FakeClock()
-        self.hints = Hints(self.server.client(), self.clock, "ours", limit, rng=random.Random(0))
+        self.hints = AutoscalingHints(self.server.client(), self.clock, "ours", limit, rng=random.Random(0))
 
     @asynccontextmanager
     async def running(self):
@@ -167,7 +167,7 @@ async def test_what_an_earlier_process_made_stays_where_it_is_wanted_still():
         await first.passes(PATIENCE)
     second = Desk(2)
     second.server = first.server
-    second.hints = Hints(second.server.client(), second.clock, "ours", 2, rng=random.Random(0))
+    second.hints = AutoscalingHints(second.server.client(), second.clock, "ours", 2, rng=random.Random(0))
     async with second.running():
         second.hints.set(waiting("1"))
         await second.passes(100)
@@ -240,6 +240,26 @@ def left(desk, namespace="ours"):
     """A placeholder of an earlier process."""
     meta = ObjectMeta(name="waiting-0", namespace=namespace, labels={names.PLACEHOLDER: "true"})
     desk.server.put(PODS, Pod(metadata=meta))
+
+
+async def test_what_an_earlier_version_left_in_our_own_namespace_goes():
+    desk = Desk(2)
+    left(desk, names.NAMESPACE)
+    left(desk, "team-a")
+    async with desk.running():
+        await desk.passes(1)
+        assert [each.metadata.namespace for each in desk.placeholders] == ["team-a"]
+
+
+async def test_without_the_flag_one_that_may_not_be_removed_is_named_once(caplog):
+    desk = Desk(0)
+    left(desk)
+    desk.server.refuse("DELETE", "pods", 403, times=9)
+    async with desk.running():
+        desk.hints.set({})
+        await desk.passes(600)
+    assert "kubectl delete pod -n ours waiting-0" in caplog.text
+    assert desk.server.calls.count(DELETE) <= 2
 
 
 async def test_a_waiting_pod_that_is_narrowed_is_shown_as_it_is_now(desk):

@@ -35,7 +35,7 @@ def test_what_is_in_the_way(there, comes, words):
     ports = PortsInUse()
     other, pod = neighbour("other", containers=[there]), neighbour("mine", containers=[comes])
     ports.add(other, "gpu-0")
-    verdict = ports.judge(pod)
+    verdict = ports.pre_filter(pod)
     assert (verdict and verdict.refusal(node("gpu-0"))) == words
     assert (verdict and verdict.refusal(node("gpu-1"))) is None
     assert (verdict and verdict.refusal(node("gpu-0"), emptied=True)) is None
@@ -47,7 +47,7 @@ def test_what_is_in_the_way(there, comes, words):
 def test_a_pod_is_not_in_its_own_way():
     ports, pod = PortsInUse(), neighbour("mine", containers=[opens()])
     ports.add(pod, "gpu-0")
-    assert ports.judge(pod).refusal(node("gpu-0")) is None
+    assert ports.pre_filter(pod).refusal(node("gpu-0")) is None
 
 
 def test_a_sidecar_opens_its_ports_and_an_init_container_does_not():

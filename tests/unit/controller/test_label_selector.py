@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from instaslice.controller.scheduling.label_selector import EVERYTHING, NOTHING, selector
+from instaslice.controller.scheduling.label_selector import EVERYTHING, NOTHING, label_matcher
 from instaslice.kube.core import LabelSelector
 
 
 def made(**fields):
-    return selector(msgspec.convert(fields, LabelSelector))
+    return label_matcher(msgspec.convert(fields, LabelSelector))
 
 
 def line(key, operator, *values):
@@ -18,7 +18,7 @@ def line(key, operator, *values):
 @pytest.mark.parametrize(
     "found, labels, selected, words",
     [
-        pytest.param(selector(None), {"app": "a"}, False, "of no selector", id="no selector selects nobody"),
+        pytest.param(label_matcher(None), {"app": "a"}, False, "of no selector", id="no selector selects nobody"),
         pytest.param(made(), {}, True, "with any labels", id="an empty one everybody"),
         pytest.param(made(matchLabels={"app": "a"}), {"app": "a", "b": ""}, True, "app=a", id="a label"),
         pytest.param(made(matchLabels={"app": "a"}), {"app": "b"}, False, "app=a", id="another value"),
@@ -57,8 +57,8 @@ def test_who_is_selected(found, labels, selected, words):
 
 def test_only_the_empty_one_is_everything():
     assert made() == EVERYTHING
-    assert EVERYTHING.everything
-    assert not NOTHING.everything
+    assert EVERYTHING.matches_everything
+    assert not NOTHING.matches_everything
 
 
 def test_values_of_the_pod_itself_are_added_where_it_has_the_label():

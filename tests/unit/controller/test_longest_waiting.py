@@ -56,10 +56,10 @@ def test_the_gpu_where_least_has_to_end_is_kept(held, want, gpu):
 
 def test_a_sick_gpu_is_not_kept():
     made, ledger = patience({"a": 2}, [("a/1", "7g.40gb", 0)])
-    ledger.close("a/0", "a", "health", "Xid 79")
+    ledger.fleet.close("a/0", "health", "Xid 79")
     assert made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
     assert made.reserved.gpus == ("a/1",)
-    ledger.close("a/1", "a", "health", "Xid 79")
+    ledger.fleet.close("a/1", "health", "Xid 79")
     made.release()
     assert not made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
     assert made.reserved is None
@@ -78,12 +78,12 @@ def test_what_is_kept_is_closed_to_all_others_with_the_reason_until_it_is_droppe
     made.reserve("large", ["7g.40gb"], anywhere, False, 100.0)
     assert made.reserved.until == 400.0
     assert not fits(ledger, "1g.5gb")
-    assert ledger.nodes["a"].closed == {"a/0": {"reserved": "reserved for a pod that has waited longer than 300 s"}}
+    assert ledger.closed("a") == {"a/0": {"reserved": "reserved for a pod that has waited longer than 300 s"}}
     for _ in range(2):
         made.release()
         assert made.reserved is None
         assert fits(ledger, "1g.5gb")
-        assert not ledger.nodes["a"].closed
+        assert not ledger.closed("a")
 
 
 def test_another_choice_gives_up_the_one_before():
@@ -120,7 +120,7 @@ def test_a_node_that_could_not_hold_all_slices_is_not_kept():
     assert made.reserved.node == "b"
     made.release()
     assert not made.reserve("large", wants, lambda node: node == "a", False, 0.0)
-    ledger.close("b/0", "b", "health", "Xid 79")
+    ledger.fleet.close("b/0", "health", "Xid 79")
     assert not made.reserve("large", wants, anywhere, False, 0.0), "a sick GPU holds nothing"
 
 
@@ -157,9 +157,9 @@ def test_a_gpu_that_goes_away_is_kept_no_longer():
     with made.lifted_for("large"):
         ledger.update(instaslice(name="a", gpus=["a/0"]), 1.0)
     assert made.reserved.gpus == ("a/0", "a/1")
-    assert list(ledger.nodes["a"].closed) == ["a/0"]
+    assert list(ledger.closed("a")) == ["a/0"]
     made.release()
-    assert not ledger.nodes["a"].closed
+    assert not ledger.closed("a")
 
 
 def full(gpus=1, **limits):

@@ -126,11 +126,11 @@ def test_a_pod_that_was_called_over_and_runs_again_is_counted_again():
     world.add_node("a", cpu="2")
     uid = world.add_pod("1g.5gb", cpu="2")
     world.settle()
-    before = world.dispatcher.capacities.free("a")["cpu"]
+    before = world.dispatcher.state.capacities.free("a")["cpu"]
     world.end_pod(uid)
     world.settle()
     world._set(msgspec.structs.replace(world.pods[uid], status=PodStatus(phase="Running")))
-    assert world.dispatcher.capacities.free("a")["cpu"] == before
+    assert world.dispatcher.state.capacities.free("a")["cpu"] == before
 
 
 def test_a_volume_that_was_expected_for_a_claim_that_got_another_is_free(world):
@@ -161,7 +161,7 @@ def test_a_volume_that_was_expected_for_a_claim_that_got_another_is_free(world):
         told(None, claim(name))
     first = world.add_pod("1g.5gb", **spec(**needs("c1")))
     world.settle()
-    (expected,) = world.dispatcher.filters._claims._expected[first].volumes
+    (expected,) = world.dispatcher.state.filters._claims._expected[first].volumes
     got = {"v1": "v2", "v2": "v1"}[expected]
     told(None, volume(got, "c1"))
     told(None, claim("c1", got))
@@ -172,7 +172,7 @@ def test_a_volume_that_was_expected_for_a_claim_that_got_another_is_free(world):
 
 def test_a_slice_that_is_of_no_use_again_and_again_is_made_ever_more_seldom(world, monkeypatch):
     refusal = "nobody would bind the pod to node a any more: a test"
-    monkeypatch.setattr(world.dispatcher, "_ungate_blocked_by", lambda *_: refusal)
+    monkeypatch.setattr(world.dispatcher._pods, "_ungate_blocked_by", lambda *_: refusal)
     uid = world.add_pod("1g.5gb")
     world.settle()
     before = world.instaslices["a"].metadata.generation
@@ -193,15 +193,15 @@ def test_a_slice_that_two_pods_say_is_theirs_is_given_to_neither_where_no_kubele
     world.lag()
     found = world.dispatcher
     thief = msgspec.structs.replace(pod, metadata=meta)
-    found.pods["thief"] = thief
-    (held,) = found.ledger.nodes["a"].allocations.values()
+    found.state.pods["thief"] = thief
+    (held,) = found.state.ledger.nodes["a"].allocations.values()
     uuid = held.prepared.mig_uuid
-    restored = found.ledger.restore
+    restored = found.state.ledger.restore
     asked = []
-    found.ledger.restore = lambda *given, disputed=(), **named: (
+    found.state.ledger.restore = lambda *given, disputed=(), **named: (
         asked.append(disputed) or restored(*given, disputed=disputed, **named)
     )
-    found._restored(pod)
+    found._pods._restore(pod)
     assert asked == [{uuid}]
 
 

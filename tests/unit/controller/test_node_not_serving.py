@@ -50,7 +50,7 @@ def test_a_pod_keeps_its_gate_while_no_pod_could_start_there_though_its_slice_is
     assert gated(world.pods[held]) and world.on(held) == "a"
     told = why(world, held)
     assert (told.ready, told.reason) == (False, "NodeNotServing")
-    assert told.message == f"1g.5gb at 0 of GPU 0 on node a: made, but no pod can start there now: {SILENT}"
+    assert told.message == f"1g.5gb at 0 of GPU 0 on node a: created, but no pod can start there now: {SILENT}"
     assert held in world.told
 
 
@@ -128,4 +128,4 @@ def test_explain_says_that_the_slices_are_ready_and_what_the_pod_waits_for():
     here = objects([msgspec.structs.replace(waits, metadata=meta)], [says(instaslice(mine), ConditionStatus.FALSE)])
     told = explain(here, here.pods[0], policies.named("adaptive"))
     assert told.stage is Stage.STARTING
-    assert told.message.endswith(f"made, but no pod can start there now: {SILENT}")
+    assert told.message.endswith(f"created, but no pod can start there now: {SILENT}")

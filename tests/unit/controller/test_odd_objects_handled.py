@@ -11,6 +11,7 @@ from mutated_objects import histories, valid
 
 from instaslice.api.pods import gated
 from instaslice.controller import patches
+from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import condition_of
@@ -20,12 +21,13 @@ from instaslice.kube.core import Node, Pod
 from instaslice.placement import policies
 
 
-class Ears:
+class CheckedOrders:
     """Carries out nothing, but makes what would be sent."""
 
     def __init__(self):
         self.now = 0.0
-        self.dispatcher = Dispatcher(self, policies.named("adaptive"), lambda: self.now, Random(0), Limits())
+        state = ClusterState(policies.named("adaptive"))
+        self.dispatcher = Dispatcher(state, self, lambda: self.now, Random(0), Limits())
 
     def begin(self, cluster):
         for node in cluster.nodes:
@@ -48,16 +50,16 @@ class Ears:
     def pass_(self, seconds):
         self.now += seconds
         self.dispatcher.decide()
-        for uid in list(self.dispatcher.pods):
-            condition_of(self.dispatcher, uid)
+        for uid in list(self.dispatcher.state.pods):
+            condition_of(self.dispatcher.state, self.dispatcher.placer, uid)
 
     def write_spec(self, node, *, soon):
-        record = self.dispatcher.ledger.nodes.get(node)
+        record = self.dispatcher.state.ledger.nodes.get(node)
         if record is not None:
             assert record.spec() is not None
 
     def ungate(self, uid):
-        pod, reservation = self.dispatcher.pods[uid], self.dispatcher.ledger.reservations[uid]
+        pod, reservation = self.dispatcher.state.pods[uid], self.dispatcher.state.ledger.reservations[uid]
         if gated(pod) and reservation.created:
             assert patches.ungate(pod, reservation.node, reservation.uuids)
 
@@ -84,8 +86,8 @@ def strictly():
 
 def recounted(dispatcher):
     """GPU → what the records say that it holds."""
-    held = {gpu: Counter() for record in dispatcher.ledger.nodes.values() for gpu in record.gpus}
-    for record in dispatcher.ledger.nodes.values():
+    held = {gpu: Counter() for record in dispatcher.state.ledger.nodes.values() for gpu in record.gpus}
+    for record in dispatcher.state.ledger.nodes.values():
         slots = [tracked.grant for tracked in record.allocations.values()]
         for grant in (*slots, *record.foreign_slices.values(), *record.quarantined):
             if grant.gpu in record.gpus:
@@ -94,7 +96,7 @@ def recounted(dispatcher):
 
 
 def check(dispatcher):
-    ledger = dispatcher.ledger
+    ledger = dispatcher.state.ledger
     fleet = ledger.fleet
     held = {gpu: Counter((each.profile, each.start) for each in fleet.held(gpu)) for gpu in recounted(dispatcher)}
     assert held == recounted(dispatcher)
@@ -103,7 +105,7 @@ def check(dispatcher):
         for gpu in record.gpus:
             number = fleet.number(gpu)
             assert fleet.node_of[number].name == name
-            assert fleet.is_open(number) is (gpu not in record.closed)
+            assert fleet.is_open(number) is not bool(fleet.why_closed(gpu))
         assert {tracked.allocation.gpu for tracked in record.allocations.values()} <= {*record.gpus, *record.unusable}
     for uid, reservation in ledger.reservations.items():
         assert reservation.uid == uid
@@ -111,26 +113,26 @@ def check(dispatcher):
             ledger.nodes[reservation.node].allocations[tracked.allocation.id] is tracked
             for tracked in reservation.allocations
         )
-    rooms = dispatcher.capacities
+    rooms = dispatcher.state.capacities
     charged = {}
     for node, amounts in rooms._charges.values():
         charged.setdefault(node, Counter()).update(amounts)
     for node in {*charged, *rooms._used}:
         assert {k: v for k, v in charged.get(node, {}).items() if v} == rooms._used.get(node, {})
-    for uid in dispatcher.queue:
-        assert uid in dispatcher.pods
+    for uid in dispatcher.state.queue:
+        assert uid in dispatcher.state.pods
         assert uid not in ledger.reservations
 
 
 def test_the_valid_cluster_is_handled_without_a_word():
     """Else the next test would be about nothing."""
-    ears = Ears()
+    ears = CheckedOrders()
     ears.begin(valid())
     ears.pass_(1)
     check(ears.dispatcher)
-    assert not ears.dispatcher.quarantine.failures
-    assert len(ears.dispatcher.ledger.reservations) >= 4
-    assert len(ears.dispatcher.queue) >= 1
+    assert not ears.dispatcher.state.quarantine.failures
+    assert len(ears.dispatcher.state.ledger.reservations) >= 4
+    assert len(ears.dispatcher.state.queue) >= 1
 
 
 @pytest.mark.parametrize("seconds", [1, 400], ids=["at once", "with every deadline met"])
@@ -138,7 +140,7 @@ def test_the_valid_cluster_is_handled_without_a_word():
 @settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_whatever_objects_say_the_controller_goes_on_and_its_books_are_right(seconds, told):
     begins, changes = told
-    ears = Ears()
+    ears = CheckedOrders()
     with strictly():
         ears.begin(begins)
         ears.pass_(seconds)

@@ -21,7 +21,8 @@ from instaslice.api.instaslice import (
 from instaslice.api.pods import Wanted
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.specs import Specs
+from instaslice.controller.lifecycle import Phase
+from instaslice.controller.spec_writer import SpecWriter
 from instaslice.kube.errors import Conflict, Invalid, ServerError, Unreachable
 from instaslice.kube.meta import ObjectMeta
 from instaslice.placement import Demand, policies
@@ -45,7 +46,7 @@ class Desk:
 
     def begin(self):
         self.ledger = Ledger(policies.named("adaptive"))
-        self.specs = Specs(self.server.client(), self.ledger, "controller", self.clock)
+        self.specs = SpecWriter(self.server.client(), self.ledger, "controller", self.clock)
 
     def reservation(self, uid):
         plan = self.ledger.placer.place(Demand(("1g.5gb",)))
@@ -276,6 +277,7 @@ async def test_states_that_only_people_read_are_written_too(desk):
     (promised,) = desk.ledger.nodes["a"].spec().allocations
     made = PreparedSlice(promised.id, "GPU-0", "1g.5gb", promised.start, 1, SliceState.CREATED, mig_uuid="MIG-1")
     desk.ledger.update(msgspec.structs.replace(desk.there, status=InstasliceStatus(1, **reported(desk, made))), 1.0)
+    assert desk.ledger.reservations["p"].show(Phase.CREATED)
     await desk.write()
     (there,) = desk.server.all(INSTASLICES)
     assert [each.state for each in there.spec.allocations] == [AllocationState.CREATED]

@@ -4,7 +4,7 @@ import pytest
 from fitting import neighbour, node, term, towards
 
 from instaslice.controller.scheduling.assigned_pods import AssignedPods
-from instaslice.controller.scheduling.pod_affinity import Objections, judge
+from instaslice.controller.scheduling.pod_affinity import AntiAffinityTerms, pre_filter
 
 ZONE = "topology.kubernetes.io/zone"
 HOST = "kubernetes.io/hostname"
@@ -19,11 +19,11 @@ NAMESPACES = {"n": {"team": "x"}, "other": {"team": "y"}}
 
 def admitted(pod, *there, emptied=False):
     """The nodes that take the pod beside those that are `there`, as (pod, node)."""
-    pods, objections = AssignedPods(), Objections()
+    pods, terms = AssignedPods(), AntiAffinityTerms()
     for other, name in there:
         pods.assign(other, name)
-        objections.add(other, name)
-    verdict = judge(pod, pods, objections, NODES, NAMESPACES)
+        terms.add(other, name)
+    verdict = pre_filter(pod, pods, terms, NODES, NAMESPACES)
     if verdict is None:
         return list(NODES)
     return [name for name, each in NODES.items() if verdict.refusal(each, emptied=emptied) is None]
@@ -141,18 +141,18 @@ def test_on_a_node_that_is_emptied_only_those_elsewhere_count():
     ],
 )
 def test_what_is_said(pod, name, words):
-    pods, objections = AssignedPods(), Objections()
+    pods, terms = AssignedPods(), AntiAffinityTerms()
     pods.assign(DB, "a1")
-    assert judge(pod, pods, objections, NODES, NAMESPACES).refusal(NODES[name]) == words
+    assert pre_filter(pod, pods, terms, NODES, NAMESPACES).refusal(NODES[name]) == words
 
 
 def test_a_thousand_replicas_object_once():
-    objections = Objections()
+    terms = AntiAffinityTerms()
     replicas = [neighbour(f"r{n}", **towards("podAntiAffinity", term(app="mine"))) for n in range(1000)]
     for each in replicas:
-        objections.add(each, "a1")
-    assert len(list(objections.against(neighbour("mine", {"app": "mine"}), {}))) == 1
+        terms.add(each, "a1")
+    assert len(list(terms.against(neighbour("mine", {"app": "mine"}), {}))) == 1
     for each in replicas:
-        objections.remove(each)
-    assert not objections
-    assert not objections._by_label
+        terms.remove(each)
+    assert not terms
+    assert not terms._by_label

@@ -119,4 +119,4 @@ def test_a_node_that_asks_to_stay_away_comes_last(two):
     two.change_node(tainted)
     assert two.on(add(two)) == "b"
     two.change_node(msgspec.structs.replace(tainted, spec=NodeSpec()))
-    assert not two.dispatcher.filters._avoided
+    assert not two.dispatcher.state.filters._avoided

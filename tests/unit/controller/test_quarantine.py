@@ -16,6 +16,9 @@ from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
+from instaslice.controller.longest_waiting import LongestWaiting
+from instaslice.controller.pod_queue import PodQueue
+from instaslice.controller.pod_reconciler import PodReconciler
 from instaslice.controller.quarantine import ObjectKind, Quarantine
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.clock import SystemClock
@@ -47,19 +50,22 @@ def fails_for(monkeypatch, owner, method, uid):
     monkeypatch.setattr(owner, method, defective)
 
 
-@pytest.mark.parametrize("method", ["_place", "_reconcile", "_queue", "_handle_pod"])
-def test_a_pod_costs_only_itself(world, monkeypatch, method):
+@pytest.mark.parametrize(
+    "owner, method",
+    [(Dispatcher, "_place"), (Dispatcher, "_handle_pod"), (PodReconciler, "_reconcile"), (PodQueue, "add")],
+)
+def test_a_pod_costs_only_itself(world, monkeypatch, owner, method):
     number = len(world.pods)
-    fails_for(monkeypatch, Dispatcher, method, f"uid-{1 + number}")
+    fails_for(monkeypatch, owner, method, f"uid-{1 + number}")
     bad = world.add_pod("1g.5gb")
     others = [world.add_pod("1g.5gb") for _ in range(3)]
     world.settle()
     assert world.running() == others
-    assert bad not in world.dispatcher.queue
+    assert bad not in world.dispatcher.state.queue
     assert why(world, bad).reason == "SetAside"
     assert "RuntimeError: a defect" in why(world, bad).message
     assert bad in world.told
-    assert world.dispatcher.quarantine.failures >= 1
+    assert world.dispatcher.state.quarantine.failures >= 1
     monkeypatch.undo()
     monkeypatch.setattr(World, "check", lambda _: None)
     world.change_pod(bad, priority=1)
@@ -71,7 +77,7 @@ def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatc
     small = world.add_pod("1g.5gb")
     world.settle()
     bad = world.add_pod("7g.40gb")
-    fails_for(monkeypatch, Dispatcher, "_keep", bad)
+    fails_for(monkeypatch, LongestWaiting, "reserve", bad)
     world.wait(301)
     assert why(world, bad).reason == "SetAside"
     world.end_pod(small)
@@ -83,7 +89,7 @@ def test_a_pod_for_which_room_cannot_be_kept_costs_only_itself(world, monkeypatc
 def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
     uid = world.add_pod("7g.40gb")
     world.settle()
-    fails_for(monkeypatch, Dispatcher, "_reconcile", uid)
+    fails_for(monkeypatch, PodReconciler, "_reconcile", uid)
     world.end_pod(uid)
     other = world.add_pod("7g.40gb")
     world.settle()
@@ -99,9 +105,9 @@ def test_a_pod_that_is_set_aside_keeps_its_slice(world, monkeypatch):
 def test_a_pod_that_is_gone_is_not_remembered_though_its_end_could_not_be_handled(world, monkeypatch):
     uid = world.add_pod("1g.5gb")
     world.settle()
-    fails_for(monkeypatch, Dispatcher, "_reconcile", uid)
+    fails_for(monkeypatch, PodReconciler, "_reconcile", uid)
     world.delete_pod(uid)
-    assert not world.dispatcher.quarantine.why(ObjectKind.POD, uid)
+    assert not world.dispatcher.state.quarantine.why(ObjectKind.POD, uid)
 
 
 def test_an_instaslice_that_cannot_be_handled_loses_nothing_and_gets_nothing(world, monkeypatch):
@@ -124,7 +130,7 @@ def test_of_an_instaslice_that_cannot_be_read_nothing_is_given_away(world):
     """As the watch tells it: the object itself stays as it was."""
     running = world.add_pod("1g.5gb")
     world.settle()
-    world.dispatcher.quarantine_object(ObjectKind.INSTASLICE, "a", Unreadable("Instaslice a cannot be read"))
+    world.dispatcher.quarantine(ObjectKind.INSTASLICE, "a", Unreadable("Instaslice a cannot be read"))
     waiting = world.add_pod("1g.5gb")
     world.settle()
     assert world.running() == [running]
@@ -175,7 +181,7 @@ def test_a_pod_that_counts_oddly_and_runs_somewhere_harms_nobody(world):
     world.settle()
     assert world.running() == [uid]
     world.dispatcher.pod_changed(Pod(metadata=meta), None)
-    assert not world.dispatcher.quarantine.why(ObjectKind.POD, "odd")
+    assert not world.dispatcher.state.quarantine.why(ObjectKind.POD, "odd")
 
 
 def test_a_deadline_that_fails_keeps_no_other_from_being_met():
@@ -209,22 +215,21 @@ async def _raises(error, _):
 
 async def test_a_turn_that_fails_costs_the_object_that_it_was_about(controller):
     assert await controller._apart(ObjectKind.POD, lambda key: _raises(RuntimeError("a defect"), key), "uid") is None
-    assert controller.dispatcher.quarantine.why(ObjectKind.POD, "uid") == "RuntimeError: a defect"
+    assert controller.dispatcher.state.quarantine.why(ObjectKind.POD, "uid") == "RuntimeError: a defect"
 
 
 @pytest.mark.parametrize("error", [Unreachable("away"), Deposed("another wrote"), asyncio.CancelledError()])
 async def test_what_is_tried_again_and_what_ends_the_process_passes(controller, error):
     with pytest.raises(type(error)):
         await controller._apart(ObjectKind.POD, lambda key: _raises(error, key), "uid")
-    assert not controller.dispatcher.quarantine.failures
+    assert not controller.dispatcher.state.quarantine.failures
 
 
 async def test_a_pass_that_fails_ends_the_process(controller, monkeypatch):
     monkeypatch.setattr(Dispatcher, "decide", _defect)
-    with pytest.raises(RuntimeError):
-        controller._decide()
+    controller.orders.wake()
     with pytest.raises(RuntimeError, match="a defect"):
-        await asyncio.wait_for(controller._fallen(), 5)
+        await asyncio.wait_for(controller._decide_when_woken(), 5)
 
 
 async def test_of_a_node_that_is_set_aside_no_shape_is_learnt(controller):
@@ -232,14 +237,14 @@ async def test_of_a_node_that_is_set_aside_no_shape_is_learnt(controller):
     controller.nodes.on_change(controller.dispatcher.node_changed)
     controller.nodes.on_change(controller._node_shape)
     controller.nodes.upsert(bad)
-    assert controller.dispatcher.quarantine.why(ObjectKind.NODE, "a")
+    assert controller.dispatcher.state.quarantine.why(ObjectKind.NODE, "a")
 
 
 async def test_words_that_fail_are_not_told_for_ever(controller, monkeypatch):
     monkeypatch.setattr("instaslice.controller.condition_writer.condition_of", _defect)
-    await controller._conditions._tell(0.0, "uid")
-    assert controller.dispatcher.quarantine.failures == 1
-    assert not len(controller._conditions._why)
+    await controller._conditions._paced(0.0, "uid")
+    assert controller.dispatcher.state.quarantine.failures == 1
+    assert not len(controller.orders.waiting_conditions)
 
 
 def _defect(*_, **__):
@@ -285,7 +290,7 @@ async def test_what_the_watch_cannot_read_is_set_aside(resource, cache, kind, ke
     watching = asyncio.create_task(made._watch(resource, getattr(made, cache)))
     await asyncio.wait_for(getattr(made, cache).synced(), 5)
     watching.cancel()
-    assert "cannot be read" in made.dispatcher.quarantine.why(kind, key)
+    assert "cannot be read" in made.dispatcher.state.quarantine.why(kind, key)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +303,7 @@ async def test_what_the_watch_cannot_read_is_set_aside(resource, cache, kind, ke
 def test_what_pods_are_judged_by_and_nobody_can_handle_is_left_as_it_was(world, monkeypatch, method, thing):
     monkeypatch.setattr(Filters, method, _defect)
     getattr(world.dispatcher, method)(None, thing)
-    assert world.dispatcher.quarantine.failures == 1
+    assert world.dispatcher.state.quarantine.failures == 1
 
 
 def test_a_pod_whose_slices_may_stand_in_an_object_that_cannot_be_read_does_not_fail(world, monkeypatch):
@@ -306,12 +311,12 @@ def test_a_pod_whose_slices_may_stand_in_an_object_that_cannot_be_read_does_not_
     dispatcher = world.dispatcher
     meta = ObjectMeta(namespace="team", name="sent", uid="sent", annotations={names.MIG_UUIDS: "M", names.NODE: "b"})
     failed = []
-    monkeypatch.setattr(world.controller, "fail", lambda uid, _: failed.append(uid))
-    dispatcher.pods["sent"] = Pod(metadata=meta)
-    dispatcher.quarantine_object(ObjectKind.INSTASLICE, "b", Unreadable("Instaslice b cannot be read"))
-    dispatcher._lost_reservations.add("sent")
-    dispatcher._lost_overdue("sent", 300.0)
+    monkeypatch.setattr(world.controller.orders, "fail", lambda uid, _: failed.append(uid))
+    dispatcher.state.pods["sent"] = Pod(metadata=meta)
+    dispatcher.quarantine(ObjectKind.INSTASLICE, "b", Unreadable("Instaslice b cannot be read"))
+    dispatcher._pods.lost.add("sent")
+    dispatcher._pods._lost_overdue("sent", 300.0)
     assert not failed
-    dispatcher.quarantine.release(ObjectKind.INSTASLICE, "b")
-    dispatcher._lost_overdue("sent", 600.0)
+    dispatcher.state.quarantine.release(ObjectKind.INSTASLICE, "b")
+    dispatcher._pods._lost_overdue("sent", 600.0)
     assert failed == ["sent"]

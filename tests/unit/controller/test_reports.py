@@ -97,7 +97,7 @@ def test_a_gpu_of_a_model_that_is_not_listed_is_left_out_and_others_are_not(worl
     uids = [world.add_pod("7g.40gb") for _ in range(2)]
     world.controller.dispatcher.decide()
     assert [world.on(uid) for uid in uids] == ["a", None]
-    assert list(world.dispatcher.ledger.nodes["a"].gpus) == ["a/0"]
+    assert list(world.dispatcher.state.ledger.nodes["a"].gpus) == ["a/0"]
 
 
 def test_a_gpu_that_is_of_another_model_all_at_once_has_lost_what_was_on_it(world):
@@ -127,12 +127,12 @@ def test_a_slice_that_failed_without_a_reason_has_failed_too(world):
     (promised,) = world.spec("a").allocations
     failed = PreparedSlice(promised.id, "a/0", "1g.5gb", promised.start, 1, SliceState.FAILED)
     world.report("a", slices=(failed,))
-    (tracked,) = [each for each in world.dispatcher.ledger.nodes["a"].allocations.values() if each.create_error]
+    (tracked,) = [each for each in world.dispatcher.state.ledger.nodes["a"].allocations.values() if each.create_error]
     assert tracked.allocation.state is AllocationState.DELETING
     assert tracked.create_error == tracked.allocation.reason == "the agent gave no reason"
     world.settle()
     assert world.running() == [uid]
-    assert list(world.dispatcher.ledger.nodes["a"].quarantined.values()) == ["the agent gave no reason"]
+    assert list(world.dispatcher.state.ledger.nodes["a"].quarantined.values()) == ["the agent gave no reason"]
 
 
 # Specs of another hand, found at the start --------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def test_an_allocation_that_cannot_be_is_dropped_and_its_neighbour_is_not(world,
     world.settle(but="agent")
     (own,) = world.spec("a").allocations
     found(world, msgspec.structs.replace(own, start=0), strange)
-    assert [each.id for each in world.dispatcher.ledger.nodes["a"].spec().allocations] == [own.id]
+    assert [each.id for each in world.dispatcher.state.ledger.nodes["a"].spec().allocations] == [own.id]
     world.do(("write", "a"))
     assert world.on(uid) == "a"
 
@@ -184,7 +184,7 @@ def test_what_was_being_deleted_is_deleted(world, state):
     world.add_pod("1g.5gb")
     found(world, promised(1, state=state, reason="the pod is gone"))
     assert world.on("uid-1") is None
-    (there,) = world.dispatcher.ledger.nodes["a"].spec().allocations
+    (there,) = world.dispatcher.state.ledger.nodes["a"].spec().allocations
     assert (there.state, there.reason) == (AllocationState.DELETING, "the pod is gone")
     world.settle()
     assert world.running() == ["uid-1"]

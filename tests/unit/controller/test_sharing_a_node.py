@@ -64,7 +64,7 @@ def test_a_pod_that_is_bound_counts_once(small):
         small.add_pod("1g.5gb", cpu="500m")
         small.settle()
     assert len(small.running()) == 2
-    assert small.dispatcher.capacities.free("a")["cpu"] == 0
+    assert small.dispatcher.state.capacities.free("a")["cpu"] == 0
 
 
 def test_a_node_that_grows_takes_who_waits(small):
@@ -82,7 +82,7 @@ def test_a_pod_with_our_gate_alone_is_ours_and_one_without_either_is_not(small):
     small.server.put(PODS, pod(limits, meta={"name": "gated", "uid": "gated"}, schedulingGates=gate))
     small.server.put(PODS, pod(limits, meta={"name": "ungated", "uid": "ungated"}))
     small.settle()
-    assert set(small.dispatcher.pods) == {"gated"}
+    assert set(small.dispatcher.state.pods) == {"gated"}
     assert small.on("gated") == "a"
 
 
@@ -112,4 +112,4 @@ def test_what_an_earlier_controller_promised_counts_before_its_pod_is_bound(let_
     world.add_pod("1g.5gb", cpu="800m")
     world.settle()
     world.begin()
-    assert world.dispatcher.capacities.free("a")["cpu"] == 200
+    assert world.dispatcher.state.capacities.free("a")["cpu"] == 200

@@ -5,7 +5,7 @@ import pytest
 
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.api.writing import MAX_COOLDOWN, QUIET_SECONDS
-from instaslice.controller.specs import Specs
+from instaslice.controller.spec_writer import SpecWriter
 
 
 class Server:
@@ -15,7 +15,7 @@ class Server:
         self._world, self._took = world, took
         self.written = []
 
-    async def patch(self, resource, key, ops, *, manager):
+    async def patch(self, resource, key, ops, *, manager, subresource=""):
         assert resource is INSTASLICES
         self._world.now += self._took
         self.written.append(len(ops[-1].value.allocations))
@@ -27,7 +27,7 @@ class Server:
 def _specs(world, took):
     world.now += 1000  # since the machine was started
     server = Server(world, took)
-    specs = Specs(server, world.dispatcher.ledger, "controller", world.clock)
+    specs = SpecWriter(server, world.dispatcher.state.ledger, "controller", world.clock)
     for thing in world.instaslices.values():
         specs.seen(None, thing)
     return specs, server
@@ -118,8 +118,8 @@ async def test_the_turnover_of_a_full_node_gathers_all_the_same(world):
     specs, server = _specs(world, took=0.2)
     assert _changed(world, specs, profile="7g.40gb") == 0
     assert await specs.write("a") is None
-    uid = next(iter(world.dispatcher.ledger.reservations))
-    world.dispatcher.ledger.release(uid, "gone")
+    uid = next(iter(world.dispatcher.state.ledger.reservations))
+    world.dispatcher.state.ledger.release(uid, "gone")
     assert specs.changed("a") == 0
     assert await specs.write("a") == pytest.approx(QUIET_SECONDS)
     assert server.written == [1]

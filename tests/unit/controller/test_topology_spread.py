@@ -4,7 +4,7 @@ import pytest
 from fitting import affinity, neighbour, node
 
 from instaslice.controller.scheduling.assigned_pods import AssignedPods
-from instaslice.controller.scheduling.topology_spread import Domains, judge
+from instaslice.controller.scheduling.topology_spread import SpreadDomains, pre_filter
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 TAINT = {"taints": [{"key": "team", "effect": "NoSchedule"}]}
@@ -34,7 +34,7 @@ def admitted(pod, names, nodes=NODES, only=None, emptied=False, **more):
     pods = AssignedPods()
     for number, name in enumerate(names):
         pods.assign(replica(number, **more), name)
-    verdict = judge(pod, pods, Domains(nodes), only)
+    verdict = pre_filter(pod, pods, SpreadDomains(nodes), only)
     return [name for name, each in nodes.items() if verdict is None or not verdict.refusal(each, emptied=emptied)]
 
 
@@ -144,7 +144,7 @@ def test_once_pinned_it_is_level_in_its_one_domain_as_the_scheduler_sees_it():
 def test_a_pod_does_not_count_itself_twice():
     pods, pod = AssignedPods(), mine(spread())
     pods.assign(pod, "a1")
-    verdict = judge(pod, pods, Domains(NODES))
+    verdict = pre_filter(pod, pods, SpreadDomains(NODES))
     assert verdict.refusal(NODES["a1"]) is None
 
 
@@ -156,16 +156,16 @@ def test_pods_on_a_node_that_is_emptied_do_not_count():
 def test_what_is_said():
     pods = AssignedPods()
     pods.assign(replica(1), "a1")
-    told = judge(mine(spread()), pods, Domains(NODES)).refusal(NODES["a2"])
-    assert told == f"topology spread over {ZONE}: a has 1 such pods, the least is 0, max skew 1"
+    told = pre_filter(mine(spread()), pods, SpreadDomains(NODES)).refusal(NODES["a2"])
+    assert told == f"topology spread over {ZONE}: a has 1 such pods, the minimum is 0, max skew 1"
 
 
 def test_domains_are_counted_anew_when_nodes_change():
     nodes, pods = dict(NODES), AssignedPods()
     pods.assign(replica(1), "a1")
-    domains, pod = Domains(nodes), mine(spread(), labels={"app": "x"})
-    assert judge(pod, pods, domains).refusal(NODES["a1"]) is None
+    domains, pod = SpreadDomains(nodes), mine(spread(), labels={"app": "x"})
+    assert pre_filter(pod, pods, domains).refusal(NODES["a1"]) is None
     del nodes["b1"], nodes["c1"]
     domains.clear()
     pods.assign(replica(2), "a1")
-    assert judge(pod, pods, domains).refusal(NODES["a1"]) is None, "the only zone"
+    assert pre_filter(pod, pods, domains).refusal(NODES["a1"]) is None, "the only zone"

@@ -159,4 +159,4 @@ def test_a_pod_fails_once(world, monkeypatch, lost):
     assert world.pods[uid].status.phase == "Failed"
     assert world.server.calls.count(FAIL) == 1
     assert not world.spec("a").allocations
-    assert not world.dispatcher.capacities.discharge(uid), "it counts nowhere any more"
+    assert not world.dispatcher.state.capacities.discharge(uid), "it counts nowhere any more"

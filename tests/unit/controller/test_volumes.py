@@ -4,7 +4,7 @@ import pytest
 from fitting import made, neighbour, node
 
 from instaslice.controller.scheduling.storage import Storage
-from instaslice.controller.scheduling.volumes import ClaimsInUse, judge
+from instaslice.controller.scheduling.volumes import ClaimsInUse, pre_filter
 from instaslice.kube.storage import (
     CSIDriver,
     CSINode,
@@ -82,7 +82,7 @@ def refusals(pod, *things, there=(), emptied=False):
     used = ClaimsInUse(storage)
     for other, name in there:
         used.add(other, name, NODES[name])
-    verdict = judge(pod, storage, used)
+    verdict = pre_filter(pod, storage, used)
     return {name: verdict and verdict.refusal(each, emptied=emptied) for name, each in NODES.items()}
 
 
@@ -126,7 +126,7 @@ def admitted(pod, *things, **more):
 def test_what_is_in_the_way_everywhere(found, words):
     assert set(refusals(uses("data"), *found).values()) == {words}
     storage = stored(*found)
-    assert judge(uses("data"), storage, ClaimsInUse(storage)).everywhere == words
+    assert pre_filter(uses("data"), storage, ClaimsInUse(storage)).everywhere == words
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_two_pods_are_not_sent_after_one_volume_and_the_second_gets_it_when_the_
     used = ClaimsInUse(storage)
     used.add(first, "a1", NODES["a1"])
     used.remove(first, "a1")
-    assert judge(second, storage, used).refusal(NODES["a1"]) is None
+    assert pre_filter(second, storage, used).refusal(NODES["a1"]) is None
     assert not (used._taken or used._selected or used._users or used._on or used._expected)
 
 
@@ -324,12 +324,12 @@ OWNED = {"apiVersion": "v1", "kind": "Pod", "name": "mine", "uid": "uid-mine", "
     [
         pytest.param(
             [],
-            "waits for PersistentVolumeClaim n/mine-scratch, which Kubernetes is to make for volume scratch",
+            "waits for PersistentVolumeClaim n/mine-scratch, which Kubernetes has to create for volume scratch",
             id="not made yet",
         ),
         pytest.param(
             [claim("mine-scratch", of="make"), MAKE],
-            "PersistentVolumeClaim n/mine-scratch, which volume scratch needs, belongs to somebody else",
+            "PersistentVolumeClaim n/mine-scratch, which volume scratch needs, belongs to another owner",
             id="somebody's own",
         ),
         pytest.param([claim("mine-scratch", of="make", owners=[OWNED]), MAKE], None, id="made for it"),

@@ -191,7 +191,7 @@ def test_a_running_pod_loses_its_slices_with_its_node(world):
     world.remove_node("a")
     assert world.on(uid) is None
     assert world.told == {uid}
-    assert why(world, uid).message == "node a is gone: the slices there were given up"
+    assert why(world, uid).message == "node a is gone: the slices there were released"
     assert not world.failing, "Kubernetes ends it"
 
 
@@ -209,12 +209,12 @@ def test_a_pod_of_a_deleted_object_that_comes_back_empty_waits_again(world):
     world.mute = {"a"}
     uid = world.add_pod("1g.5gb")
     world.settle()
-    before = world.dispatcher.arrivals
+    before = world.dispatcher.state.arrivals
     world.remove_instaslice("a")
     world.settle()
     assert world.on(uid) is None
-    assert uid in world.dispatcher.queue
-    assert world.dispatcher.arrivals == before, "it arrived once"
+    assert uid in world.dispatcher.state.queue
+    assert world.dispatcher.state.arrivals == before, "it arrived once"
 
 
 # GPUs ----------------------------------------------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_gpu_that_is_closed_for_two_reasons_is_offered_when_both_are_gone(worl
     world.report("a", conditions=(unready("no kubelet listens"),))
     uid = world.add_pod("1g.5gb")
     world.settle()
-    assert set(world.dispatcher.ledger.nodes["a"].closed["a/0"].values()) == {"Xid 79", "no kubelet listens"}
+    assert set(world.dispatcher.state.ledger.closed("a")["a/0"].values()) == {"Xid 79", "no kubelet listens"}
 
     def mend(what):
         if what == "health":
@@ -364,7 +364,7 @@ def test_a_slice_that_is_lost_under_a_gated_pod_is_made_elsewhere(world):
     world.told.clear()
     lost(world, uid, "somebody destroyed it")
     assert world.told == {uid}
-    assert uid in world.dispatcher.queue
+    assert uid in world.dispatcher.state.queue
     world.settle()
     assert world.running() == [uid]
     assert world.on(uid) == "a"
@@ -385,9 +385,9 @@ def test_a_place_that_fails_again_and_again_is_tried_ever_later_but_not_later_th
     failing(world)
     waits = []
     while len(waits) < 10:
-        (place,) = world.dispatcher.ledger.nodes["a"].quarantined
+        (place,) = world.dispatcher.state.ledger.nodes["a"].quarantined
         began = world.now
-        while place in world.dispatcher.ledger.nodes["a"].quarantined:
+        while place in world.dispatcher.state.ledger.nodes["a"].quarantined:
             world.clock.advance(1)
             if world.woken:
                 world.do(("decide", ""))
@@ -434,7 +434,7 @@ def test_a_place_that_failed_on_one_gpu_says_nothing_of_another():
     assert len(world.running()) == 1
     gone(world, "a/0")
     world.settle()
-    assert not world.dispatcher.ledger.nodes["a"].quarantined
+    assert not world.dispatcher.state.ledger.nodes["a"].quarantined
     assert {a.gpu for a in world.spec("a").allocations} == {"a/1"}
     assert len(uids) == 2
 
@@ -448,7 +448,7 @@ def test_a_silent_agent_that_speaks_of_anything_is_trusted_again(world):
     world.settle()
     world.wait(121)
     assert world.on(uid) is None
-    assert "has not answered for 121 s" in next(iter(world.dispatcher.ledger.nodes["a"].closed["a/0"].values()))
+    assert "has not answered for 121 s" in next(iter(world.dispatcher.state.ledger.closed("a")["a/0"].values()))
     world.change_instaslice(world.instaslices["a"])
     world.settle()
     assert world.on(uid) is None, "nothing was said"
@@ -463,7 +463,7 @@ def test_a_pod_whose_slices_were_made_in_time_is_not_taken_for_overdue(world):
     world.now += 121
     world.settle(but="ungate")
     assert world.on(uid) == "a"
-    assert not world.dispatcher.ledger.nodes["a"].closed
+    assert not world.dispatcher.state.ledger.closed("a")
 
 
 def test_a_pod_whose_slices_came_within_five_seconds_is_told_nothing_of_them(world):
@@ -479,7 +479,7 @@ def test_a_pod_whose_slices_came_within_five_seconds_is_told_nothing_of_them(wor
     world.now += 3
     world.settle(but="ungate")
     assert world.told == set()
-    assert why(world, uid).message.endswith("of GPU 0 on node a: made, and about to be let go")
+    assert why(world, uid).message.endswith("of GPU 0 on node a: created, and about to be ungated")
 
 
 def test_what_the_scheduler_said_last_is_in_the_words_of_an_unbound_pod(world, monkeypatch):

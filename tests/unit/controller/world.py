@@ -60,7 +60,6 @@ class Stepped(Controller):
     """The controller itself, whose turns the world takes in place of its queues: it notes what there is to do."""
 
     def __init__(self, world):
-        self._world = world
         super().__init__(
             world.server.client(),
             policies.named("adaptive"),
@@ -69,25 +68,20 @@ class Stepped(Controller):
             settings=Settings(limits=world.limits),
             leads=lambda: world.leading,
         )
+        self._note("write_spec", lambda node, **_: world.unwritten.add(node))
+        self._note("ungate", lambda uid: world.ungates.add(uid))
+        self._note("fail", lambda uid, _: world.failing.add(uid))
+        self._note("update_condition", lambda uid: world.told.add(uid))
+        self._note("wake", lambda: setattr(world, "woken", True))
 
-    def write_spec(self, node, *, soon):
-        super().write_spec(node, soon=soon)
-        self._world.unwritten.add(node)
+    def _note(self, order, note):
+        real = getattr(self.orders, order)
 
-    def ungate(self, uid):
-        super().ungate(uid)
-        self._world.ungates.add(uid)
+        def noted(*args, **more):
+            real(*args, **more)
+            note(*args, **more)
 
-    def fail(self, uid, reason):
-        super().fail(uid, reason)
-        self._world.failing.add(uid)
-
-    def update_condition(self, uid):
-        super().update_condition(uid)
-        self._world.told.add(uid)
-
-    def wake(self):
-        self._world.woken = True
+        setattr(self.orders, order, noted)
 
 
 class World:
@@ -343,7 +337,7 @@ class World:
         """At rest nobody waits for room that is there: what made it has woken the dispatcher."""
         found = self.controller and self.dispatcher
         if found and not self.woken and not self.lagging and found.longest_waiting.reserved is None:
-            waiting = [uid for uid in found.queue if found._plan(found.pods[uid], found._requests[uid]) is not None]
+            waiting = [uid for uid in found.state.queue if found.placer.plan(found.state.pods[uid]) is not None]
             assert not waiting, f"{waiting} would fit, and wait"
 
     def wait(self, seconds):
@@ -436,7 +430,7 @@ class World:
     # What always holds ----------------------------------------------------------------------------------------------
 
     def check(self):
-        assert self.controller is None or not self.dispatcher.quarantine.failures, (
+        assert self.controller is None or not self.dispatcher.state.quarantine.failures, (
             "something could not be handled: see the log"
         )
         for name, thing in self.instaslices.items():
@@ -468,7 +462,7 @@ class World:
 
     def _recount(self):
         """What the ledger takes for held, and for used of nodes, against a count from the start."""
-        ledger, rooms = self.dispatcher.ledger, self.dispatcher.capacities
+        ledger, rooms = self.dispatcher.state.ledger, self.dispatcher.state.capacities
         for record in ledger.nodes.values():
             grants = [
                 *(tracked.grant for tracked in record.allocations.values()),
@@ -500,7 +494,7 @@ class World:
 
     def on(self, uid):
         """Where a pod runs or is to run, as the ledger has it."""
-        reservation = self.dispatcher.ledger.reservations.get(uid)
+        reservation = self.dispatcher.state.ledger.reservations.get(uid)
         return reservation and reservation.node
 
     def running(self):
@@ -542,4 +536,4 @@ def owned_by(owner):
 
 def why(world, uid):
     """What a pod is told."""
-    return condition_of(world.dispatcher, uid)
+    return condition_of(world.dispatcher.state, world.dispatcher.placer, uid)

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instaslice.drivers import DriverError, GpuLost, Ill, InUse, SlotTaken, Unsupported
+from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, Unhealthy, Unsupported
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.latencies import H200
-from instaslice.drivers.memory import MANY
+from instaslice.drivers.state_file import MAX_CHANGES
 from instaslice.geometry import models
 
 A100 = models.named("A100-40GB")
@@ -116,7 +116,7 @@ def test_a_slice_in_use_names_its_holders_and_goes_when_they_have():
         driver.destroy(made)
     assert caught.value.holders == ("pid 41 (python)",)
     assert driver.slices(first(driver)) == (made,)
-    driver.faults.let_go(first(driver), 2)
+    driver.faults.release(first(driver), 2)
     driver.destroy(made)
     assert driver.slices(first(driver)) == ()
 
@@ -132,7 +132,7 @@ def test_a_monitor_leaves_a_gpu_instance_that_still_takes_its_slot():
     assert not half.whole and half.gi == made.gi
     with pytest.raises(SlotTaken):
         driver.create(first(driver), "1g.5gb", 2)
-    driver.faults.let_go(first(driver), 2)
+    driver.faults.release(first(driver), 2)
     driver.destroy(half)
     assert driver.slices(first(driver)) == ()
 
@@ -161,8 +161,8 @@ def test_whoever_watches_health_is_told_at_once_of_a_change():
     watcher.start()
     driver.faults.fail(gpu, "Xid 48")
     watcher.join()
-    assert told == [Ill("Xid 48")]
-    assert driver.watch_health(gpu, None, 60) == Ill("Xid 48"), "what is not known yet is told without waiting"
+    assert told == [Unhealthy("Xid 48")]
+    assert driver.watch_health(gpu, None, 60) == Unhealthy("Xid 48"), "what is not known yet is told without waiting"
 
 
 # What outlives the process ---------------------------------------------------------------------------------------
@@ -270,10 +270,10 @@ def test_a_step_that_was_cut_off_in_writing_never_was(tmp_path):
 def test_the_file_does_not_grow_for_ever(tmp_path):
     file = tmp_path / "state"
     driver, sizes = node(file=file), []
-    for _ in range(MANY):
+    for _ in range(MAX_CHANGES):
         driver.destroy(*filled(driver, ("1g.5gb", 0)))
         sizes.append(file.stat().st_size)
-    assert max(sizes) < MANY * 200
+    assert max(sizes) < MAX_CHANGES * 200
     assert node(file=file).slices(first(driver)) == ()
 
 

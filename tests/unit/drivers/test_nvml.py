@@ -11,7 +11,7 @@ from fake_nvml import FakeNvml, a100, h200, refused, t4
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from instaslice.drivers import Ailment, DriverError, GpuLost, InUse, SlotTaken, Unsupported
+from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, UnhealthyReason, Unsupported
 from instaslice.drivers.nvml import NvmlDriver
 
 H200_PLACEMENTS = {
@@ -46,7 +46,7 @@ def test_the_geometry_is_what_the_driver_reports(names):
     (gpu,) = driver.discover()
     assert {p.name: (p.starts, p.size) for p in gpu.model.profiles} == H200_PLACEMENTS
     assert (gpu.uuid, gpu.index, gpu.model.name) == ("GPU-h200", 0, "NVIDIA H200")
-    assert gpu.model.placements == "discovered"
+    assert gpu.model.provenance == "discovered"
     assert gpu.model.profile("1g.18gb+me").limit == 1
 
 
@@ -130,27 +130,27 @@ def test_without_a_driver_the_remedy_is_told():
 
 
 @pytest.mark.parametrize(
-    "card, allowed, mig, found, ill",
+    "card, allowed, mig, found, unhealthy",
     [
         pytest.param(h200, True, True, True, "", id="Hopper: on at once"),
         pytest.param(h200, False, False, False, "", id="not allowed: left alone"),
         pytest.param(a100, True, False, True, "next reset", id="Ampere: waits for a reset, and says so"),
     ],
 )
-def test_mig_mode_comes_on_where_it_is_allowed(card, allowed, mig, found, ill):
+def test_mig_mode_comes_on_where_it_is_allowed(card, allowed, mig, found, unhealthy):
     driver, nvml = machine(off(card()), enable_mig=allowed)
     assert bool(driver.discover()) is found
     assert nvml.cards[0].mig is mig
     if found:
         told = driver.watch_health(nvml.cards[0].uuid, None, 0)
-        assert (ill in told.words and told.kind is Ailment.RESET) if ill else told is None
+        assert (unhealthy in told.message and told.reason is UnhealthyReason.RESET) if unhealthy else told is None
 
 
 def test_a_gpu_that_waited_for_its_reset_is_well_afterwards():
     driver, nvml = machine(off(a100()), enable_mig=True)
     (gpu,) = driver.discover()
     assert gpu.model.profile("1g.5gb").starts == (0, 1, 2, 3, 4, 5, 6), "the geometry is known before"
-    with pytest.raises(DriverError, match="MIG mode comes on with the next reset"):
+    with pytest.raises(DriverError, match="the next reset of this GPU enables MIG mode"):
         driver.create(gpu.uuid, "1g.5gb", 0)
     nvml.cards[0].mig = True
     assert driver.watch_health(gpu.uuid, None, 0) is None
@@ -159,7 +159,7 @@ def test_a_gpu_that_waited_for_its_reset_is_well_afterwards():
 
 def test_a_gpu_in_use_gets_mig_mode_when_it_is_free():
     driver, nvml = machine(off(h200(busy=True)), enable_mig=True)
-    assert "while processes use this GPU" in driver.watch_health("GPU-h200", None, 0).words
+    assert "while processes use this GPU" in driver.watch_health("GPU-h200", None, 0).message
     nvml.cards[0].busy = False
     assert driver.watch_health("GPU-h200", None, 0) is None
     assert nvml.cards[0].mig

@@ -5,7 +5,7 @@ import threading
 import pytest
 from fake_nvml import FakeNvml, h200, refused
 
-from instaslice.drivers import Ailment, Ill, Stuck
+from instaslice.drivers import Stuck, Unhealthy, UnhealthyReason
 from instaslice.drivers.nvml import NvmlDriver
 from instaslice.drivers.nvml.health import RENEWAL, SETTLED
 from instaslice.drivers.nvml.library import ECC_EVENT, XID_EVENT
@@ -36,10 +36,10 @@ def driver(nvml, time):
     return NvmlDriver(nvml=nvml, clock=lambda: time.now, sleep=time.sleep)
 
 
-def ills(driver):
+def all_unhealthy(driver):
     """What ails which GPU now, in words."""
     told = {gpu: driver.watch_health(gpu, None, 0) for gpu in ("GPU-one", "GPU-two")}
-    return {gpu: ill.words for gpu, ill in told.items() if ill}
+    return {gpu: unhealthy.message for gpu, unhealthy in told.items() if unhealthy}
 
 
 @pytest.mark.parametrize(
@@ -65,68 +65,70 @@ def ills(driver):
     ],
 )
 def test_events_mark_the_gpu_that_they_are_about(driver, nvml, kind, data, says):
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
     nvml.events.append((nvml.cards[1], kind, data))
-    told = ills(driver)
+    told = all_unhealthy(driver)
     assert list(told) == (["GPU-two"] if says else [])
     assert all(says in words for words in told.values())
 
 
 def test_a_gpu_is_well_again_when_the_driver_wants_nothing_more_done_to_it(driver, nvml, time):
-    ills(driver)
+    all_unhealthy(driver)
     nvml.events.append((nvml.cards[0], XID_EVENT, 48))
     nvml.cards[0].action = 1
-    ill = driver.watch_health("GPU-one", None, 0)
-    assert ill.words.startswith("the driver says: the GPU must be reset; drain the node and run nvidia-smi --gpu-reset")
-    assert ill.kind is Ailment.RESET
+    unhealthy = driver.watch_health("GPU-one", None, 0)
+    assert unhealthy.message.startswith(
+        "the driver says: the GPU must be reset; drain the node and run nvidia-smi --gpu-reset"
+    )
+    assert unhealthy.reason is UnhealthyReason.RESET
     time.sleep(SETTLED * 2)
-    assert ills(driver)
+    assert all_unhealthy(driver)
     nvml.cards[0].action = 0
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
 
 
 def test_a_gpu_without_a_wish_of_its_driver_settles_first(driver, nvml, time):
-    ills(driver)
+    all_unhealthy(driver)
     nvml.events.append((nvml.cards[0], XID_EVENT, 48))
-    assert "Xid 48" in ills(driver)["GPU-one"]
+    assert "Xid 48" in all_unhealthy(driver)["GPU-one"]
     time.sleep(SETTLED - 1)
-    assert ills(driver)
+    assert all_unhealthy(driver)
     time.sleep(1)
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
 
 
 def test_a_driver_too_old_to_be_asked_leaves_it_ill(driver, nvml, time):
     nvml.cards[0].action = None
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
     nvml.events.append((nvml.cards[0], XID_EVENT, 48))
-    ills(driver)
+    all_unhealthy(driver)
     time.sleep(SETTLED * 100)
-    assert "Xid 48" in ills(driver)["GPU-one"]
+    assert "Xid 48" in all_unhealthy(driver)["GPU-one"]
 
 
 def test_broken_rows_without_a_spare_are_told(driver, nvml):
     nvml.cards[1].rows_failed = True
-    assert ills(driver) == {"GPU-two": "memory rows are broken and no spare is left: replace the GPU"}
+    assert all_unhealthy(driver) == {"GPU-two": "memory rows are broken and no spare is left: replace the GPU"}
 
 
 def test_a_lost_gpu_is_told_and_found_again_in_a_new_session(driver, nvml, time):
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
     nvml.cards[0].lost = True
-    ill = driver.watch_health("GPU-one", None, 60)
-    assert "GPU is lost" in ill.words and time.now < 60
+    unhealthy = driver.watch_health("GPU-one", None, 60)
+    assert "GPU is lost" in unhealthy.message and time.now < 60
     opened = nvml.calls.count("nvmlInit")
     nvml.cards[0].lost = False
     time.sleep(RENEWAL)
-    assert driver.watch_health("GPU-one", ill, 60) is None, "at once"
-    assert ills(driver) == {} and time.now < RENEWAL + 60
+    assert driver.watch_health("GPU-one", unhealthy, 60) is None, "at once"
+    assert all_unhealthy(driver) == {} and time.now < RENEWAL + 60
     assert opened == 2 and nvml.sessions == 1
     nvml.events.append((nvml.cards[0], XID_EVENT, 79))
-    assert ills(driver), "and events are told again"
+    assert all_unhealthy(driver), "and events are told again"
 
 
 def test_no_session_is_renewed_under_a_call(driver, nvml, time):
-    ills(driver)
-    driver._session._patience = 0.01
+    all_unhealthy(driver)
+    driver._session._drain_timeout = 0.01
 
     def before(name):
         if name == "nvmlGpuInstanceCreateComputeInstance":
@@ -137,12 +139,12 @@ def test_no_session_is_renewed_under_a_call(driver, nvml, time):
     assert driver.create("GPU-two", "1g.18gb", 0).whole
     assert nvml.calls.count("nvmlInit") == 1
     time.sleep(RENEWAL)
-    ills(driver)
+    all_unhealthy(driver)
     assert nvml.calls.count("nvmlInit") == 2, "but afterwards"
 
 
 def test_a_new_session_that_does_not_come_back_ends_whoever_needs_one(driver, nvml, time):
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
     driver._session._stuck = 0.01
     opening, answer = threading.Event(), threading.Event()
 
@@ -163,15 +165,15 @@ def test_a_new_session_that_does_not_come_back_ends_whoever_needs_one(driver, nv
 
 
 def test_a_gpu_that_hangs_keeps_others_from_a_new_session_and_from_nothing_else(driver, nvml, time):
-    assert ills(driver) == {}
-    driver._session._patience = 0.01
+    assert all_unhealthy(driver) == {}
+    driver._session._drain_timeout = 0.01
     nvml.cards[0].hangs["nvmlDeviceGetMigMode"] = threading.Event()
     hung = threading.Thread(target=lambda: driver.watch_health("GPU-one", None, 0))
     hung.start()
-    while not driver._session._under_way:
+    while not driver._session._in_progress:
         threading.Event().wait(0.01)
     nvml.cards[1].lost = True
-    assert "GPU is lost" in driver.watch_health("GPU-two", None, 0).words
+    assert "GPU is lost" in driver.watch_health("GPU-two", None, 0).message
     nvml.cards[1].lost = False
     assert driver.create("GPU-two", "1g.18gb", 0).whole
     assert nvml.calls.count("nvmlInit") == 1
@@ -180,24 +182,24 @@ def test_a_gpu_that_hangs_keeps_others_from_a_new_session_and_from_nothing_else(
 
 
 def test_another_gpu_in_the_place_of_one_that_was_lost_is_not_taken_for_it(driver, nvml, time):
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
     nvml.cards[0].lost = True
-    assert ills(driver)
+    assert all_unhealthy(driver)
     nvml.cards[0] = h200("GPU-other")
     time.sleep(RENEWAL)
-    ills(driver)
-    assert "no longer in this machine" in ills(driver)["GPU-one"]
+    all_unhealthy(driver)
+    assert "no longer in this machine" in all_unhealthy(driver)["GPU-one"]
 
 
 def test_a_session_that_cannot_be_opened_again_is_tried_later(driver, nvml, time):
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
     nvml.installed, nvml.cards[0].lost = False, True
-    ills(driver)
-    assert set(ills(driver)) == {"GPU-one", "GPU-two"}
+    all_unhealthy(driver)
+    assert set(all_unhealthy(driver)) == {"GPU-one", "GPU-two"}
     nvml.installed, nvml.cards[0].lost = True, False
     time.sleep(RENEWAL)
-    ills(driver)
-    assert ills(driver) == {}
+    all_unhealthy(driver)
+    assert all_unhealthy(driver) == {}
 
 
 def test_whoever_watches_is_told_at_once_and_else_after_the_time(driver, nvml, time):
@@ -211,8 +213,8 @@ def test_whoever_watches_is_told_at_once_and_else_after_the_time(driver, nvml, t
 
     nvml.nvmlEventSetWait_v2 = waits
     assert driver.watch_health("GPU-one", None, 10) is None and time.now == 10
-    ill = driver.watch_health("GPU-one", None, 60)
-    assert ill == Ill("the driver says: the node must be rebooted")
+    unhealthy = driver.watch_health("GPU-one", None, 60)
+    assert unhealthy == Unhealthy("the driver says: the node must be rebooted")
     assert time.now == 20
     assert driver.watch_health("GPU-one", None, 60) and time.now == 20, "what is not known yet is told without waiting"
 
@@ -224,13 +226,13 @@ def test_a_gpu_that_tells_no_events_is_asked(driver, nvml, time, caplog):
 
     nvml.before = before
     assert driver.watch_health("GPU-one", None, 10) is None and time.now == 10
-    assert "its health is asked for every 5 s instead" in caplog.text
+    assert "its health is queried every 5 s instead" in caplog.text
     nvml.cards[0].rows_failed = True
     assert driver.watch_health("GPU-one", None, 10)
 
 
 def test_events_that_fail_are_set_up_anew(driver, nvml, time):
-    ills(driver)
+    all_unhealthy(driver)
     broken = [True]
 
     def before(name):
@@ -239,12 +241,12 @@ def test_events_that_fail_are_set_up_anew(driver, nvml, time):
             raise refused("UNKNOWN")
 
     nvml.before = before
-    assert ills(driver) == {}
-    assert ills(driver) == {}
+    assert all_unhealthy(driver) == {}
+    assert all_unhealthy(driver) == {}
     assert sorted(gpu for gpu, _ in nvml.registered) == ["GPU-one", "GPU-two"]
 
 
 def test_closing_ends_the_session(driver, nvml):
-    ills(driver)
+    all_unhealthy(driver)
     driver.close()
     assert nvml.sessions == 0

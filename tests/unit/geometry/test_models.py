@@ -39,11 +39,11 @@ def test_a_name_like_no_other_is_answered_with_all_names():
 
 def test_there_are_eighteen_models_with_sources():
     assert len(models.names()) == len(set(models.names())) == 18
-    assert all(model.sources and model.profiles and model.placements != "discovered" for model in models.known())
+    assert all(model.sources and model.profiles and model.provenance != "discovered" for model in models.known())
 
 
 def test_inferred_and_unknown_placements_say_so():
-    told = {model.name: model.placements for model in models.known()}
+    told = {model.name: model.provenance for model in models.known()}
     assert told["GB300-278GB"] == "inferred"
     assert told["Thor-iGPU"] == "unknown"
     assert told["H200-141GB"] == told["RTX-PRO-6000-Blackwell-96GB"] == "measured"
@@ -52,7 +52,7 @@ def test_inferred_and_unknown_placements_say_so():
 @pytest.mark.parametrize("model", models.known(), ids=lambda model: model.name)
 def test_placements_lie_on_the_gpu_and_reach_the_stated_maximum(model):
     for profile in model.profiles:
-        assert bool(profile.starts) == (model.placements != "unknown")
+        assert bool(profile.starts) == (model.provenance != "unknown")
         assert all(0 <= start <= model.memory_slices - profile.size for start in profile.starts)
         if profile.starts and not any(profile.engines.media[k] for k in range(4)):
             alone = States.of(model.only([profile.name]))
@@ -67,15 +67,6 @@ def test_a_profile_the_model_has_not_is_answered_with_those_it_has():
 def test_a_start_that_is_not_legal_is_answered_with_those_that_are():
     with pytest.raises(UnknownProfile, match=r"3g\.20gb cannot start at 2 on A100-40GB \(it starts at 0, 4\)"):
         A100.placement("3g.20gb", 2)
-
-
-@pytest.mark.parametrize("gb, name", [(1, "1g.5gb"), (5, "1g.5gb"), (8, "1g.10gb"), (20, "3g.20gb"), (40, "7g.40gb")])
-def test_the_smallest_profile_that_holds_so_many_gb(gb, name):
-    assert A100.smallest_holding(gb).name == name
-
-
-def test_more_than_the_gpu_has_is_held_by_no_profile():
-    assert A100.smallest_holding(41) is None
 
 
 def reports(model):

@@ -8,7 +8,7 @@ from instaslice.geometry import States, TooManyLayouts, models
 from instaslice.geometry.profiles import NO_ENGINES
 from instaslice.geometry.states import MOST_LAYOUTS
 
-ALL = [model for model in models.known() if model.placements != "unknown"]
+ALL = [model for model in models.known() if model.provenance != "unknown"]
 
 
 def plain(model):
@@ -41,9 +41,19 @@ def test_counts_are_those_that_are_published(model, placements, states, masks, r
     assert len(found.placements) == placements
     assert len(found) == states
     assert len({found.mask(s) for s in every}) == masks
-    assert len({found.residual(s) for s in every}) == residuals
+    assert len({tuple(to >= 0 for to in found.after[s]) for s in every}) == residuals
     assert len(found.maximal()) == maximal
     assert len({tuple(sorted(k.profile for k in found.held(s))) for s in every}) == multisets
+
+
+@pytest.mark.parametrize("model", ALL, ids=lambda model: model.name)
+def test_the_most_that_a_gpu_holds_of_a_profile_is_what_some_layout_holds(model):
+    found = States.of(model)
+    for p, profile in enumerate(found.profiles):
+        counts = [[k.profile for k in found.held(s)].count(profile.name) for s in range(len(found))]
+        most = found.kinds.most(p)
+        assert most[0] == max(counts) == profile.limit
+        assert all(most[found.kinds.of[s]] == 0 for s in found.maximal())
 
 
 @pytest.mark.parametrize("model", [m for m in ALL if m.memory_slices == 8], ids=lambda model: model.name)

@@ -5,11 +5,11 @@ from random import Random
 from instaslice.geometry import States, models
 from instaslice.placement import Demand, Fleet, GpuId, Grant, NodeName, Placer, Plan, Regime, policies, rehearsal
 from instaslice.placement.portfolio import rankings
-from instaslice.placement.rehearsal import Herd
-from instaslice.placement.values import mix_of
+from instaslice.placement.rehearsal import RehearsalPool
+from instaslice.placement.value_tables import mix_of
 
 A100 = models.named("A100-40GB")
-PLACEABLE = tuple(model for model in models.known() if model.placements != "unknown")
+PLACEABLE = tuple(model for model in models.known() if model.provenance != "unknown")
 
 
 def node_of(gpu):
@@ -60,13 +60,13 @@ def judged(recipe, asked, regime, gpus=8, runs=12):
     rate = gpus * kinds.slices / sum(share * size for share, size in zip(mix, sizes, strict=True))
     random, total = Random(77), 0.0
     for _ in range(runs):
-        jobs = rehearsal.jobs(mix, rate, round(rate if regime is Regime.FILL else 12 * rate), random)
-        herd = Herd(model, rankings(kinds, recipe, mix), gpus)
+        jobs = rehearsal.poisson_arrivals(mix, rate, round(rate if regime is Regime.FILL else 12 * rate), random)
+        pool = RehearsalPool(model, rankings(kinds, recipe, mix), gpus)
         match regime:
             case Regime.LOSS:
-                total += rehearsal.loss(herd, jobs, sizes, 3.0)
+                total += rehearsal.loss(pool, jobs, sizes, 3.0)
             case Regime.FILL:
-                total += rehearsal.fill(herd, jobs, sizes)
+                total += rehearsal.fill(pool, jobs, sizes)
             case Regime.QUEUE:
-                total -= rehearsal.queue(herd, jobs, 3.0)
+                total -= rehearsal.queue(pool, jobs, 3.0)
     return total / runs

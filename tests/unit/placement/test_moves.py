@@ -51,12 +51,6 @@ def test_the_smallest_set_is_found(held, wanted, moved):
             [("a0", "1g.5gb", s) for s in (0, 1, 2)] + [("b0", "7g.40gb", 0)], "4g.20gb", {}, id="it takes three"
         ),
         pytest.param(
-            [("a0", "1g.5gb", 0), ("a0", "3g.20gb", 4), ("b0", "4g.20gb", 0)],
-            "4g.20gb",
-            {"lands": lambda grant: lambda node: node == "a", "movable": lambda grant: grant.want == "1g.5gb"},
-            id="the slice may not go where there is room",
-        ),
-        pytest.param(
             [("a0", "1g.5gb", 0), ("b0", "4g.20gb", 0)],
             "4g.20gb",
             {"admits": lambda node: node == "b"},

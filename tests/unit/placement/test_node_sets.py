@@ -89,13 +89,13 @@ def test_which_nodes_have_room_is_what_a_placer_finds(seed):
     made = fleet(*(f"{node}{gpu}" for node in "abcd" for gpu in range(2)))
     door = placer(made)
     demands = [("1g.5gb",), ("7g.40gb",), ("3g.20gb", "3g.20gb"), ("4g.20gb", "2g.10gb", "1g.5gb"), ("9g.9gb",)]
-    sets = [door.with_room(wants) for wants in demands]
+    sets = [door.fitting_nodes(wants) for wants in demands]
     held = []
     for _ in range(30):
         gpu = GpuId(f"{rng.choice('abcd')}{rng.randrange(2)}")
         match rng.randrange(4):
             case 0 if held:
-                made.give_back(held.pop(rng.randrange(len(held))))
+                made.release(held.pop(rng.randrange(len(held))))
             case 1:
                 (made.close if made.is_open(made.number(gpu)) else made.open)(gpu)
             case _:
@@ -114,5 +114,5 @@ def test_which_nodes_have_room_is_what_a_placer_finds(seed):
 
 def test_pods_that_ask_for_the_same_share_what_is_known():
     door = placer(fleet("a0"))
-    kept = door.with_room(("1g.5gb", "3g.20gb"))
-    assert door.with_room(("3g.20gb", "1g.5gb")) is kept
+    kept = door.fitting_nodes(("1g.5gb", "3g.20gb"))
+    assert door.fitting_nodes(("3g.20gb", "1g.5gb")) is kept

@@ -104,7 +104,7 @@ class TestCommit:
 
     def test_what_is_not_held_cannot_be_given_back(self):
         with pytest.raises(NotHeld, match=r"1g\.5gb at 3 on GPU a0, which holds nothing"):
-            fleet("a0").give_back(grant("a0", "1g.5gb", 3))
+            fleet("a0").release(grant("a0", "1g.5gb", 3))
 
     def test_an_unknown_gpu_and_a_second_of_the_same_name_are_errors(self):
         made = fleet("a0")
@@ -117,7 +117,7 @@ class TestCommit:
         made = fleet("a0", held=[("a0", "3g.20gb", 4)])
         made.close("a0")
         made.take(grant("a0", "1g.5gb", 0))
-        made.give_back(grant("a0", "3g.20gb", 4))
+        made.release(grant("a0", "3g.20gb", 4))
         made.open("a0")
         assert [str(k) for k in made.held("a0")] == ["1g.5gb at 0"]
         assert made.nodes["a"].free == 7
@@ -134,7 +134,7 @@ class TestCommit:
         assert not made.full("a")
         made.take(grant("a1", "1g.5gb", 6))
         assert made.full("a")
-        made.give_back(grant("a0", "7g.40gb", 0))
+        made.release(grant("a0", "7g.40gb", 0))
         assert not made.full("a")
         made.close("a0")
         assert made.full("a")
@@ -262,7 +262,7 @@ def test_an_empty_fleet_says_so():
 
 def test_a_model_whose_placements_nobody_published_says_so():
     refusal = place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb")
-    assert "not known until its driver was asked" in str(refusal)
+    assert "not known until its driver has been asked" in str(refusal)
     assert place(fleet("a0", model=models.named("Thor-iGPU")), "1g.0gb", "1g.0gb").short is Short.GPUS
 
 
@@ -323,7 +323,7 @@ class TestShares:
             with pytest.raises(NotFree):
                 made.take(wrong)
             with pytest.raises(NotHeld):
-                made.give_back(wrong)
+                made.release(wrong)
         assert made.held(GpuId("a1")) == ()
 
     def test_of_a_closed_gpu_are_kept_and_can_be_given_back_and_taken(self):
@@ -332,7 +332,7 @@ class TestShares:
         door.fleet.close(held.gpu)
         assert door.fleet.full("0")
         assert isinstance(door.place(Demand((Share(10),))), Refusal)
-        door.fleet.give_back(held)
+        door.fleet.release(held)
         door.fleet.take(held._replace(size=400))
         door.fleet.open(held.gpu)
         assert isinstance(door.place(Demand((Share(600),))), Plan)

@@ -51,7 +51,7 @@ def test_the_first_spot_is_the_first_of_all_spots_and_every_gpu_with_room_comes_
     made = fleet("a0", "a1", "b0", "c0", "c1", held=held)
     for profile in A100.profiles:
         first = policies.named(name).first(made, profile.name)
-        every = list(policies.named(name).spots(made, profile.name))
+        every = list(policies.named(name).candidates(made, profile.name))
         assert first == (every[0] if every else None)
         choices = made.pools[0].states.choices[made.pools[0].states.profile(profile.name)]
         roomy = [gpu for gpu in range(5) if choices[made.state_of[gpu]]]
@@ -101,7 +101,7 @@ def test_ours_learns_what_is_asked_for_and_repeats_from_a_seed(regime):
             for _ in range(count):
                 policy.arrived(profile)
         assert policy.recipe(made.pools[0].kinds) == UNINFORMED
-        policy.learn(made, regime)
+        policy.tune(made, regime)
         return policy.recipe(made.pools[0].kinds)
 
     asked = {"3g.20gb": 5, "4g.20gb": 5, "1g.5gb": 10}
@@ -113,7 +113,7 @@ def test_ours_learns_what_is_asked_for_and_repeats_from_a_seed(regime):
 
 def test_learning_nothing_changes_nothing():
     made, policy = fleet("a0"), policies.named("adaptive")
-    policy.learn(made)
+    policy.tune(made)
     assert policy.recipe(made.pools[0].kinds) == "foresight-0.99"
     assert policy.first(made, "3g.20gb") is not None
 
@@ -161,7 +161,7 @@ def test_a_closed_gpu_is_offered_by_nobody():
 def test_the_placer_tells_the_policy_what_was_asked_for():
     door = placer(fleet("a0"))
     door.arrived(Demand(("1g.5gb", "1g.5gb", "3g.20gb")))
-    door.policy.learn(door.fleet, Regime.FILL)
+    door.policy.tune(door.fleet, Regime.FILL)
     assert door.policy.first(door.fleet, "1g.5gb") is not None
 
 
@@ -172,8 +172,8 @@ def test_a_pod_that_is_placed_while_the_policy_thinks_does_not_cost_what_it_lear
         for _ in range(200):
             policy.arrived("3g.20gb")
             policy.arrived("4g.20gb")
-    quiet.learn(made, Regime.FILL)
-    adopt = busy.study(made, Regime.FILL).think()
+    quiet.tune(made, Regime.FILL)
+    adopt = busy.tuning(made, Regime.FILL).run()
     busy.first(made, "4g.20gb")
     busy.arrived("1g.5gb")
     adopt()
@@ -191,26 +191,26 @@ def test_what_is_learned_counts_from_the_next_decision_on():
     decided_before, fresh, untaught = (policies.named("adaptive") for _ in range(3))
 
     def decisions(policy):
-        return [list(policy.spots(made, profile.name)) for profile in A100.profiles]
+        return [list(policy.candidates(made, profile.name)) for profile in A100.profiles]
 
     assert decisions(decided_before) == decisions(untaught)
     for policy in (decided_before, fresh):
         for profile, count in {"1g.10gb": 6, "2g.10gb": 6, "4g.20gb": 3}.items():
             for _ in range(count):
                 policy.arrived(profile)
-        policy.learn(made, Regime.FILL)
+        policy.tune(made, Regime.FILL)
     assert decisions(decided_before) == decisions(fresh) != decisions(untaught)
 
 
 def test_thinking_reads_nothing_that_changes_meanwhile():
     made, policy = fleet("a0"), policies.named("adaptive")
     policy.arrived("3g.20gb")
-    study = policy.study(made)
-    before = dict(study.mix), study.planned
+    tuning = policy.tuning(made)
+    before = dict(tuning.mix), tuning.planned
     policy.arrived("1g.5gb")
     made.add_gpu("a1", "a", A100)
     made.add_gpu("h", "a", models.named("H200"))
-    assert (dict(study.mix), study.planned) == before
+    assert (dict(tuning.mix), tuning.planned) == before
 
 
 def test_what_arrived_long_ago_weighs_less():
@@ -219,7 +219,7 @@ def test_what_arrived_long_ago_weighs_less():
     def mix_after(count):
         for _ in range(count):
             policy.arrived("1g.5gb")
-        return dict(policy.study(made).mix)
+        return dict(policy.tuning(made).mix)
 
     assert mix_after(3000) == {"3g.20gb": 1000, "1g.5gb": 3000}
     assert mix_after(1) == {"3g.20gb": 500, "1g.5gb": 1500.5}
@@ -246,21 +246,21 @@ def test_demand_is_expected_on_each_kind_of_gpu_in_proportion_to_its_memory(conc
     for gpu in ("b0", "b1"):
         made.add_gpu(GpuId(gpu), NodeName("b"), models.named("A30"))
     policy = policies.named("adaptive", {"1g.5gb": 1})
-    study = policy.study(made, Regime.LOSS, concurrent)
-    planned = sorted(study.planned, key=lambda each: each.model.memory_slices)
-    assert [(each.model.memory_slices, each.gpus, each.outlook.concurrent) for each in planned] == [
+    tuning = policy.tuning(made, Regime.LOSS, concurrent)
+    planned = sorted(tuning.planned, key=lambda each: each.model.memory_slices)
+    assert [(each.model.memory_slices, each.gpus, each.forecast.concurrent) for each in planned] == [
         (4, 2, parts[0]),
         (8, 2, parts[1]),
     ]
-    assert {each.outlook.regime for each in planned} == {Regime.LOSS}
+    assert {each.forecast.regime for each in planned} == {Regime.LOSS}
 
 
 def test_without_demand_there_is_nothing_to_plan():
-    assert policies.named("adaptive").study(fleet("a0")).planned == ()
+    assert policies.named("adaptive").tuning(fleet("a0")).planned == ()
 
 
 def test_while_every_gpu_is_closed_no_demand_is_expected_on_any():
     made = fleet("a0")
     made.close("a0")
-    (planned,) = policies.named("adaptive", {"1g.5gb": 1}).study(made, concurrent=30).planned
-    assert (planned.gpus, planned.outlook.concurrent) == (0, 0)
+    (planned,) = policies.named("adaptive", {"1g.5gb": 1}).tuning(made, concurrent=30).planned
+    assert (planned.gpus, planned.forecast.concurrent) == (0, 0)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instaslice.placement import Demand, GpuId
-from instaslice.placement.pools import Bucket
+from instaslice.placement.pools import GpuSet
 
 GPUS = 1100
 """In three blocks."""
@@ -13,7 +13,7 @@ GPUS = 1100
 
 @given(st.lists(st.one_of(st.integers(0, 2000), st.sampled_from([0, 511, 512, 513, 1023, 1024, 1535, 1536]))))
 def test_a_bucket_is_a_set_that_knows_its_lowest(numbers):
-    bucket, members = Bucket(), set()
+    bucket, members = GpuSet(), set()
     for number in numbers:
         if number in members:
             bucket.remove(number)

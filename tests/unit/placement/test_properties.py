@@ -109,7 +109,7 @@ def some_way(made, model, wants):
             if some_way(made, model, wants[1:]):
                 return True
         finally:
-            made.give_back(one)
+            made.release(one)
     return False
 
 
@@ -158,7 +158,7 @@ def test_one_move_is_found_exactly_where_one_is_enough(model, steps, wanted, kee
 
 def one_is_enough(made, model, old, profile):
     """Whether ending this slice lets the profile in at some start, with room for the slice somewhere after that."""
-    made.give_back(old)
+    made.release(old)
     try:
         for gpu, start in product(("a0", "b0", "b1"), model.profile(profile).starts):
             one = grant(gpu, profile, start, model)
@@ -167,7 +167,7 @@ def one_is_enough(made, model, old, profile):
             except NotFree:
                 continue
             fits = free_by_hand(made, model, old.want)
-            made.give_back(one)
+            made.release(one)
             if fits:
                 return True
         return False

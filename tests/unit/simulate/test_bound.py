@@ -12,7 +12,7 @@ from instaslice.geometry import States
 from instaslice.placement import policies
 from instaslice.simulate.bound import check, most_slices
 from instaslice.simulate.errors import BadWorkload, MissingExtra
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 A100 = ONE_GPU.main_model
 STATES = States.of(A100)
@@ -64,7 +64,7 @@ def test_it_needs_scipy_and_says_how_to_get_it(monkeypatch):
         check(1, Rules())
 
 
-@pytest.mark.parametrize(("jobs", "rules"), [(1, Rules(Queue.FIFO)), (10**6, Rules())])
+@pytest.mark.parametrize(("jobs", "rules"), [(1, Rules(QueueDiscipline.FIFO)), (10**6, Rules())])
 def test_where_there_is_no_bound_it_says_so_before_the_runs(jobs, rules):
     with pytest.raises(BadWorkload):
         check(jobs, rules)

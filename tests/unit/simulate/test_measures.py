@@ -27,8 +27,8 @@ def test_samples_thin_out_and_stay_evenly_spaced():
     samples = Samples(lambda at: at, most=8)
     for now in range(0, 10_000_000, 700):
         samples.reach(now)
-    assert len(samples.kept) < 8
-    assert samples.kept == [n * samples.step for n in range(len(samples.kept))]
+    assert len(samples.taken) < 8
+    assert samples.taken == [n * samples.step for n in range(len(samples.taken))]
     assert samples.due >= 10_000_000 - 700
 
 

@@ -13,8 +13,8 @@ from instaslice.geometry import Model, models
 from instaslice.placement import policies
 from instaslice.simulate import migbench, workloads
 from instaslice.simulate.comparison import Scenario, compare
-from instaslice.simulate.fleets import FleetPlan, Nodes
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.fleets import FleetPlan, NodeGroup
+from instaslice.simulate.simulation import QueueDiscipline, Rules
 
 PUBLISHED_MEAN_WAIT_MS = 2_755_964
 SEEDS = tuple(range(1, 21))
@@ -31,9 +31,9 @@ def trace() -> Path:
 
 
 def scenario(trace: Path, model: Model, *names: str) -> Scenario:
-    plan = FleetPlan([Nodes(2, 4, model)])
-    workload = workloads.Replay(migbench.read(trace, plan).jobs)
-    return Scenario(plan, workload, Rules(Queue.BACKFILL, create_ms=250, destroy_ms=100), names, SEEDS)
+    plan = FleetPlan([NodeGroup(2, 4, model)])
+    workload = workloads.TraceReplay(migbench.read(trace, plan).jobs)
+    return Scenario(plan, workload, Rules(QueueDiscipline.BACKFILL, create_ms=250, destroy_ms=100), names, SEEDS)
 
 
 def test_dra_waits_as_long_as_published_and_ours_no_longer(trace):

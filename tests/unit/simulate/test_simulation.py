@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import ONE_GPU, TWO_GPUS, came_to, job, played
 
-from instaslice.placement import policies
+from instaslice.placement import WaitingQueue, policies
 from instaslice.simulate.fleets import from_flags
 from instaslice.simulate.jobs import NEVER
 from instaslice.simulate.outcome import outcome
-from instaslice.simulate.simulation import Queue, Rules
+from instaslice.simulate.simulation import QueueDiscipline, Rules, Simulation
 
 WHOLE = "7g.40gb"
 
@@ -31,8 +31,12 @@ def test_a_pod_without_room_goes_away(second, accepted):
     ("queue", "waits", "makespan"),
     [
         # 4g runs 0-10 s; 7g comes at 1 s; 3g comes at 2 s and would fit beside the 4g for 20 s.
-        pytest.param(Queue.BACKFILL, 0 + 21_000 + 0, 27_000, id="the 3g passes, the 7g starts when it ends at 22 s"),
-        pytest.param(Queue.FIFO, 0 + 9_000 + 13_000, 35_000, id="the 3g stays behind the 7g, which ends at 15 s"),
+        pytest.param(
+            QueueDiscipline.BACKFILL, 0 + 21_000 + 0, 27_000, id="the 3g passes, the 7g starts when it ends at 22 s"
+        ),
+        pytest.param(
+            QueueDiscipline.FIFO, 0 + 9_000 + 13_000, 35_000, id="the 3g stays behind the 7g, which ends at 15 s"
+        ),
     ],
 )
 def test_who_waits_for_whom(queue, waits, makespan):
@@ -45,7 +49,7 @@ def test_who_waits_for_whom(queue, waits, makespan):
 
 def test_a_slice_is_held_while_it_is_created_and_destroyed():
     jobs = [job(0, 1000, WHOLE), job(0, 1000, WHOLE)]
-    came = came_to(ONE_GPU, jobs, Rules(Queue.BACKFILL, create_ms=250, destroy_ms=100))
+    came = came_to(ONE_GPU, jobs, Rules(QueueDiscipline.BACKFILL, create_ms=250, destroy_ms=100))
     # The first runs 250 to 1250 and is gone at 1350; the second runs 1600 to 2600 and is gone at 2700.
     assert came.wait_mean_ms == (250 + 1600) / 2
     assert came.makespan_ms == 2700
@@ -53,7 +57,7 @@ def test_a_slice_is_held_while_it_is_created_and_destroyed():
 
 def test_pods_of_one_kind_start_in_the_order_they_came():
     jobs = [job(0, 10, WHOLE), job(1, 10, WHOLE), job(2, 10, WHOLE)]
-    came = came_to(ONE_GPU, jobs, Rules(Queue.BACKFILL))
+    came = came_to(ONE_GPU, jobs, Rules(QueueDiscipline.BACKFILL))
     assert came.wait_mean_ms == (0 + 9 + 18) / 3
     assert came.wait_p99_ms == 18
 
@@ -66,13 +70,13 @@ def test_several_slices_come_together_or_not_at_all():
 
 
 def test_a_pod_that_fits_no_empty_node_is_turned_away_and_does_not_wait():
-    came = came_to(TWO_GPUS, [job(0, 10, WHOLE, WHOLE, WHOLE), job(1, 10, WHOLE)], Rules(Queue.FIFO))
+    came = came_to(TWO_GPUS, [job(0, 10, WHOLE, WHOLE, WHOLE), job(1, 10, WHOLE)], Rules(QueueDiscipline.FIFO))
     assert (came.accepted, came.rejected, came.waiting, came.impossible) == (1, 1, 0, 1)
 
 
 def test_what_waits_for_what_never_ends_is_neither_accepted_nor_rejected():
     jobs = [job(0, NEVER, WHOLE), job(1, 5, WHOLE), job(2, 5, "1g.5gb")]
-    run = played(ONE_GPU, jobs, Rules(Queue.BACKFILL))
+    run = played(ONE_GPU, jobs, Rules(QueueDiscipline.BACKFILL))
     came = outcome(run, seed=0)
     assert (came.arrived, came.accepted, came.rejected, came.waiting, run.waiting) == (3, 1, 0, 2, 2)
 
@@ -103,7 +107,11 @@ def test_what_warms_up_is_not_counted():
         pytest.param(Rules(moves=1), 3, 1, 3, id="one move empties a GPU"),
         pytest.param(Rules(moves=1, movable=0.0), 2, 0, 3, id="nobody lets itself be moved"),
         pytest.param(
-            Rules(Queue.FIFO, create_ms=7, destroy_ms=5, moves=1), 3, 1, 1001 + 12 + 12, id="a moved pod runs longer"
+            Rules(QueueDiscipline.FIFO, create_ms=7, destroy_ms=5, moves=1),
+            3,
+            1,
+            1001 + 12 + 12,
+            id="a moved pod runs longer",
         ),
     ],
 )
@@ -129,13 +137,19 @@ JOBS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(JOBS, st.sampled_from(list(Queue)), st.sampled_from(policies.names()), st.integers(0, 2), st.integers(0, 9))
+@given(
+    JOBS,
+    st.sampled_from(list(QueueDiscipline)),
+    st.sampled_from(policies.names()),
+    st.integers(0, 2),
+    st.integers(0, 9),
+)
 def test_nothing_is_lost_whatever_happens(jobs, queue, policy, moves, latency):
     run = played(TWO_GPUS, jobs, Rules(queue, latency, latency, moves=moves), policy)
     came = came_to(TWO_GPUS, jobs, Rules(queue, latency, latency, moves=moves), policy)
     assert came.arrived == len(jobs) == came.accepted + came.rejected + came.waiting
     assert came.waiting == run.waiting == 0
-    if queue is not Queue.NONE:
+    if queue is not QueueDiscipline.NONE:
         assert run.occupancy.used == 0, "when all have ended the fleet is empty"
         assert all(not run.fleet.held(gpu) for gpu in run.fleet.names)
         assert came.accepted == len(jobs), "every one of these fits an empty node"
@@ -147,3 +161,36 @@ def test_a_mixed_fleet_takes_what_only_one_model_has():
     plan = from_flags(["1x1xA30", "1x1xA100-40GB"])
     came = came_to(plan, [job(0, 9, "1g.6gb"), job(0, 9, WHOLE), job(1, 9, "4g.24gb"), job(2, 9, WHOLE)])
     assert {name: of.given for name, of in came.profiles.items()} == {"1g.6gb": 1, "4g.24gb": 0, WHOLE: 1}
+
+
+class ServedByTheControllersQueue(Simulation):
+    """Tries the waiting pods as the controller does."""
+
+    def _place_waiting(self):
+        fifo = self.rules.queue is QueueDiscipline.FIFO
+        waiting = {str(number): (number, each) for queue in self._queues.values() for number, each in queue}
+        served = WaitingQueue()
+        for uid, (number, each) in waiting.items():
+            served.add(uid, None if fifo else each.wants, 0, number)
+
+        def place(uid):
+            number, each = waiting[uid]
+            placed = self._try(self._demand(each.wants), number, each)
+            if placed:
+                self._queues[each.wants].remove((number, each))
+                if not self._queues[each.wants]:
+                    del self._queues[each.wants]
+            return placed
+
+        served.serve(place)
+
+
+@settings(max_examples=60, deadline=None)
+@given(JOBS, st.sampled_from([QueueDiscipline.FIFO, QueueDiscipline.BACKFILL]), st.integers(0, 2), st.integers(0, 9))
+def test_pods_are_served_in_the_order_of_the_controllers_queue(jobs, queue, moves, latency):
+    rules = Rules(queue, latency, latency, moves=moves)
+    controller = ServedByTheControllersQueue(TWO_GPUS, policies.named("first-fit"), rules, {"1g.5gb": 1.0})
+    controller.run(jobs)
+    simulator = Simulation(TWO_GPUS, policies.named("first-fit"), rules, {"1g.5gb": 1.0})
+    simulator.run(jobs)
+    assert outcome(controller, 0) == outcome(simulator, 0)

@@ -31,7 +31,7 @@ def _written(path, text):
 def test_pods_of_a_csv_come_by_arrival_with_lives_from_their_scheduling(pods):
     rows = "b,1,1000,20,50,30\na,1,125,10,15,\nno-gpu,0,0,0,9,0\nthree,3,1000,20,21,20\n"
     found = pods(HEADER + rows)
-    assert found.passed_over == 1
+    assert found.skipped == 1
     assert found.jobs == [
         Job(10_000, 5_000, ("1g.5gb",)),
         Job(20_000, 20_000, ("7g.40gb",)),

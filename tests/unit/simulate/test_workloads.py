@@ -52,7 +52,7 @@ def test_a_resampled_trace_keeps_lives_and_weighs_by_them():
         lambda: workloads.poisson(PLAN, read("uniform", PLAN), 1.0, -1, 10),
         lambda: workloads.poisson(PLAN, read("uniform", PLAN), float("nan"), 1000, 10),
         lambda: workloads.fill_up(PLAN, read("uniform", PLAN), -1),
-        lambda: workloads.Replay([]),
+        lambda: workloads.TraceReplay([]),
         lambda: workloads.resampled(ONE_GPU, [], 1.0, 10),
     ],
 )

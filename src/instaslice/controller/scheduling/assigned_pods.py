@@ -1,26 +1,26 @@
-"""The pods that other pods are judged by: those that are bound to a node, and those that we have promised one.
+"""The pods that count when another pod is filtered: bound to a node, or with slices reserved on one.
 
-Found by namespace and labels without looking at all of them. An index of a label key of a namespace is made when it is
-first asked for: a cluster in which nobody uses affinity or spread pays for none.
+Pods are found by namespace and labels without a scan. The index for a label key of a namespace is built at its first
+use, so a cluster without affinity and spread constraints pays for none.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from instaslice.controller.scheduling.label_selector import Selector
+from instaslice.controller.scheduling.label_selector import LabelMatcher
 from instaslice.kube.core import Pod
 from instaslice.placement import NodeName
 
 MOST_KEYS: Final = 64
-"""Label keys of one namespace that are indexed; for others its pods are gone through."""
+"""Label keys of one namespace that are indexed; for further keys its pods are scanned."""
 
 
-class Assigned(NamedTuple):
+class AssignedPod(NamedTuple):
     node: NodeName
     pod: Pod
 
 
-_Found = dict[str, Assigned]
+_Found = dict[str, AssignedPod]
 """By uid."""
 
 
@@ -34,19 +34,19 @@ class AssignedPods:
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
 
-    def get(self, uid: str) -> Assigned | None:
+    def get(self, uid: str) -> AssignedPod | None:
         return self._pods.get(uid)
 
     def assign(self, pod: Pod, node: NodeName) -> None:
-        """In place of what was known of the pod. Safe to repeat."""
+        """Replaces what was known of the pod. Safe to repeat."""
         self.remove(pod.metadata.uid)
         uid, namespace = pod.metadata.uid, pod.metadata.namespace
-        made = self._pods[uid] = Assigned(node, pod)
+        made = self._pods[uid] = AssignedPod(node, pod)
         self._of.setdefault(namespace, {})[uid] = made
         for key, values in self._indexes(namespace, pod.metadata.labels):
             values.setdefault(pod.metadata.labels[key], {})[uid] = made
 
-    def remove(self, uid: str) -> Assigned | None:
+    def remove(self, uid: str) -> AssignedPod | None:
         """What was known of it."""
         gone = self._pods.pop(uid, None)
         if gone is None:
@@ -64,27 +64,30 @@ class AssignedPods:
             self._by_label.pop(meta.namespace, None)
         return gone
 
-    def matching(self, namespaces: Iterable[str] | None, selector: Selector, but: str = "") -> Iterator[Assigned]:
-        """Pods of these namespaces, of all where None, that the selector selects; `but` is the uid of one left out."""
+    def matching(
+        self, namespaces: Iterable[str] | None, selector: LabelMatcher, but: str = ""
+    ) -> Iterator[AssignedPod]:
+        """Pods of these namespaces (None: of all) that the selector matches, except the one with the uid `but`."""
         for namespace in self._of if namespaces is None else namespaces:
-            candidates, sure = self._candidates(namespace, selector)
+            candidates, exact = self._candidates(namespace, selector)
             for found in candidates:
                 for uid, each in found.items():
-                    if uid != but and (sure or selector.matches(each.pod.metadata.labels)):
+                    if uid != but and (exact or selector.matches(each.pod.metadata.labels)):
                         yield each
 
-    def _candidates(self, namespace: str, selector: Selector) -> tuple[Iterable[_Found], bool]:
-        """Pods that may be selected, and whether they surely are."""
+    def _candidates(self, namespace: str, selector: LabelMatcher) -> tuple[Iterable[_Found], bool]:
+        """Pods that may match, and whether all of them do."""
         here = self._of.get(namespace)
         if not here:
             return (), True
         best: list[_Found] | None = None
-        for line in selector.lines:
-            if line.wanted and line.values is not None and (values := self._index(namespace, line.key)) is not None:
-                found = [values[value] for value in line.values if value in values]
+        for requirement in selector.requirements:
+            wanted, key = requirement.one_of, requirement.key
+            if wanted is not None and (values := self._index(namespace, key)) is not None:
+                found = [values[value] for value in wanted if value in values]
                 if best is None or sum(map(len, found)) < sum(map(len, best)):
                     best = found
-        return ((here,), selector.everything) if best is None else (best, len(selector.lines) == 1)
+        return ((here,), selector.matches_everything) if best is None else (best, len(selector.requirements) == 1)
 
     def _index(self, namespace: str, key: str) -> Mapping[str, _Found] | None:
         keys = self._by_label.setdefault(namespace, {})

@@ -1,4 +1,4 @@
-"""Volumes that a pod names itself, without a claim. Follows VolumeRestrictions: one writer of a disk on a node."""
+"""Volumes that a pod specifies in-line, without a claim. Follows VolumeRestrictions: one writer of a disk on a node."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,8 +28,8 @@ class DisksInUse:
         if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
             del self._on[node]
 
-    def judge(self, pod: Pod) -> "DiskVerdict | None":
-        """None for a pod that names none."""
+    def pre_filter(self, pod: Pod) -> "DiskVerdict | None":
+        """None for a pod without such volumes."""
         wanted = disks(pod)
         return DiskVerdict(wanted, pod.metadata.uid, self._on) if wanted else None
 
@@ -41,7 +41,7 @@ class DiskVerdict:
     used: Mapping[NodeName, Mapping[str, tuple[Volume, ...]]]
 
     def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
-        """Which of its disks another pod has there."""
+        """Names a disk that another pod there uses."""
         used = self.used.get(NodeName(node.metadata.name))
         if not used or emptied:
             return None
@@ -51,20 +51,16 @@ class DiskVerdict:
 
 
 def _conflict(one: Volume, other: Volume) -> bool:
-    """Disks in Amazon's cloud are never shared; the others may be read by many."""
+    """An AWS disk is never shared; the others may have several readers."""
     a, b = one.aws_elastic_block_store, other.aws_elastic_block_store
     if a and b and a.volume_id == b.volume_id:
         return True
-    pairs = (
-        (one.gce_persistent_disk, other.gce_persistent_disk),
-        (one.iscsi, other.iscsi),
-        (one.rbd, other.rbd),
-    )
+    pairs = ((one.gce_persistent_disk, other.gce_persistent_disk), (one.iscsi, other.iscsi), (one.rbd, other.rbd))
     return any(a and b and _same(a, b) and not (a.read_only and b.read_only) for a, b in pairs)
 
 
 def _same(a: Disk, b: Disk) -> bool:
-    """Of two disks of one kind. Ceph images are the same if they share a monitor."""
+    """Compares two disks of one kind. Ceph images are the same if they share a monitor."""
     if a.monitors or b.monitors:
         shared = set(a.monitors or ()) & set(b.monitors or ())
         return bool(shared) and (a.pool, a.image) == (b.pool, b.image)

@@ -1,4 +1,4 @@
-"""Ports of the node that pods open. Follows NodePorts: no two pods of a node may open the same."""
+"""Host ports of pods. Follows NodePorts: no two pods of a node may open the same port."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import NodeName
 
-ALL: Final = "0.0.0.0"  # noqa: S104  the address that a pod names, or leaves out; nothing of ours listens there
+ALL: Final = "0.0.0.0"  # noqa: S104  the default hostIP of a pod; we do not listen there
 
 
 class HostPort(NamedTuple):
@@ -25,7 +25,7 @@ class HostPort(NamedTuple):
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """What the pod opens while it runs: its containers and sidecars, not what has ended before they start."""
+    """Ports of containers and sidecars. Init containers have ended before those start."""
     spec = pod.spec
     running = [*(each for each in spec.init_containers or () if each.sidecar), *(spec.containers or ())]
     return tuple(
@@ -49,8 +49,8 @@ class PortsInUse:
         if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
             del self._on[node]
 
-    def judge(self, pod: Pod) -> "PortVerdict | None":
-        """None for a pod that opens none."""
+    def pre_filter(self, pod: Pod) -> "PortVerdict | None":
+        """None for a pod without host ports."""
         wanted = host_ports(pod)
         return PortVerdict(wanted, pod.metadata.uid, self._on) if wanted else None
 
@@ -62,7 +62,7 @@ class PortVerdict:
     used: Mapping[NodeName, Mapping[str, tuple[HostPort, ...]]]
 
     def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
-        """Which of its ports another pod has there."""
+        """Names a port that another pod there uses."""
         used = self.used.get(NodeName(node.metadata.name))
         if not used or emptied:
             return None

@@ -1,7 +1,7 @@
-"""Which of several nodes a pod would rather have: its preferred affinities, `ScheduleAnyway`, `PreferNoSchedule`.
+"""Scores for the nodes that a pod prefers: preferred affinities, `ScheduleAnyway`, `PreferNoSchedule`.
 
-Scored as kube-scheduler scores by its own plugins and their usual weights. What other pods prefer of this one, and
-images that are on a node already, are left out. Decides only between GPUs that the placement policy finds equally good.
+Follows the plugins of kube-scheduler and their default weights, without the preferences of other pods and without
+image locality. Decides only between GPUs that the placement policy scores equally.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ SOFT: Final = "PreferNoSchedule"
 
 
 def preferred(pod: Pod) -> bool:
-    """Whether the pod prefers anything by itself."""
+    """Whether the pod states a preference."""
     affinity = pod.spec.affinity
     return bool(
         (affinity is not None and any(kind is not None and kind.preferred for kind in _kinds(affinity)))
@@ -32,7 +32,7 @@ def preferred(pod: Pod) -> bool:
 
 
 def avoided(node: Node) -> bool:
-    """Whether the node asks pods to stay away if they can."""
+    """Whether the node has a taint of effect PreferNoSchedule."""
     return any(taint.effect == SOFT for taint in node.spec.taints or ())
 
 
@@ -41,14 +41,14 @@ def _kinds(affinity: Affinity) -> Iterator[NodeAffinity | PodAffinity | None]:
 
 
 def scores(pod: Pod, nodes: Iterable[Node], pods: AssignedPods, namespaces: Mapping[str, Mapping[str, str]]) -> Scores:
-    """Of these nodes; higher is better."""
+    """Node → score; higher is better."""
     among = {NodeName(node.metadata.name): node for node in nodes}
     total = dict.fromkeys(among, 0.0)
     for weight, found in (
-        (TAINTS, _reversed(_taints(pod, among))),
+        (TAINTS, _inverted(_taints(pod, among))),
         (OTHERS, _scaled(_node_affinity(pod, among))),
-        (OTHERS, _spanned(_pod_affinity(pod, among, pods, namespaces))),
-        (OTHERS, _levelled(_spread(pod, among, pods))),
+        (OTHERS, _rescaled(_pod_affinity(pod, among, pods, namespaces))),
+        (OTHERS, _mirrored(_spread(pod, among, pods))),
     ):
         for name, score in found.items():
             total[name] += weight * score
@@ -96,7 +96,7 @@ def _pod_affinity(
 
 
 def _spread(pod: Pod, nodes: Mapping[NodeName, Node], pods: AssignedPods) -> dict[NodeName, float]:
-    """The higher the worse; nodes that lack a key are left out."""
+    """Higher is worse. Nodes without all topology keys are left out."""
     wanted = constraints(pod, SCHEDULE_ANYWAY)
     having = {n: node for n, node in nodes.items() if all(each.key in node.metadata.labels for each in wanted)}
     found = dict.fromkeys(having, 0.0) if wanted else {}
@@ -116,15 +116,15 @@ def _scaled(found: Scores) -> Scores:
     return {name: BEST * score / most for name, score in found.items()} if most else {}
 
 
-def _reversed(found: Scores) -> Scores:
+def _inverted(found: Scores) -> Scores:
     return {name: BEST - score for name, score in _scaled(found).items()}
 
 
-def _spanned(found: Scores) -> Scores:
+def _rescaled(found: Scores) -> Scores:
     least, most = min(found.values(), default=0.0), max(found.values(), default=0.0)
     return {name: BEST * (score - least) / (most - least) for name, score in found.items()} if most > least else {}
 
 
-def _levelled(found: Scores) -> Scores:
+def _mirrored(found: Scores) -> Scores:
     least, most = min(found.values(), default=0.0), max(found.values(), default=0.0)
     return {name: BEST * (most + least - score) / most if most else BEST for name, score in found.items()}

@@ -1,7 +1,7 @@
-"""Where a pod was not bound though we had found that it would be: its owner's next pod is sent elsewhere for a while.
+"""Nodes to which the scheduler did not bind a pod although our filters accepted them: avoid them for a while.
 
-What refused it is not known here: a plugin of the scheduler that is not Kubernetes' own, say. It may be gone later, so
-the node is tried again, later and later each time.
+The reason is not known here: a third-party scheduler plugin, for example. It may disappear, so pods of the same owner
+are sent to the node again after a backoff.
 """
 
 from dataclasses import dataclass, field
@@ -13,12 +13,12 @@ from instaslice.placement import NodeName
 FIRST: Final = 900.0
 LONGEST: Final = 14_400.0
 MOST_OWNERS: Final = 1_000
-WORDS: Final = "the scheduler did not bind a pod of the same owner there a while ago"
+REASON: Final = "the scheduler did not bind a pod of the same owner there a while ago"
 
 
 def owner(pod: Pod) -> str:
-    """Whoever would make the next pod in place of this one, by namespace and uid; the pod itself where nobody does.
-    Anybody can write any uid there, of the owners of others too."""
+    """Namespace and uid of the controller that would replace the pod, or of the pod itself. The namespace is part of it
+    because anybody can write any uid into an owner reference."""
     uid = next((each.uid for each in pod.metadata.owner_references if each.controller), pod.metadata.uid)
     return f"{pod.metadata.namespace}/{uid}"
 
@@ -28,7 +28,7 @@ class RefusedVerdict:
     nodes: set[NodeName]
 
     def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
-        return WORDS if node.metadata.name in self.nodes else None
+        return REASON if node.metadata.name in self.nodes else None
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class RefusedNodes:
         self._by_owner: dict[str, _Refused] = {}
 
     def add(self, pod: Pod, node: NodeName) -> float:
-        """Nobody bound the pod there. After how many seconds to call `retry`."""
+        """The scheduler did not bind the pod there. Returns the seconds after which to call `retry`."""
         found = self._by_owner.setdefault(owner(pod), _Refused())
         if len(self._by_owner) > MOST_OWNERS:
             del self._by_owner[next(iter(self._by_owner))]
@@ -51,12 +51,12 @@ class RefusedNodes:
         return min(LONGEST, FIRST * (1 << min(count - 1, 10)))
 
     def retry(self, name: str, node: NodeName) -> None:
-        """Pods of that owner may be sent there again."""
+        """Pods of this owner may be sent there again."""
         if (found := self._by_owner.get(name)) is not None:
             found.closed.discard(node)
 
     def bound(self, pod: Pod, node: NodeName) -> bool:
-        """A pod of the owner was bound there: whatever it was is over. Whether others may be sent there again."""
+        """A pod of the owner was bound there, so the reason is gone. Whether that opens the node again."""
         found = self._by_owner.get(owner(pod)) if self._by_owner else None
         if found is None or found.counts.pop(node, None) is None:
             return False
@@ -66,9 +66,9 @@ class RefusedNodes:
         return True
 
     def has(self, pod: Pod) -> bool:
-        """Whether anything is remembered of the pod's owner."""
+        """Whether there is an entry for the pod's owner."""
         return bool(self._by_owner) and owner(pod) in self._by_owner
 
-    def judge(self, pod: Pod) -> RefusedVerdict | None:
+    def pre_filter(self, pod: Pod) -> RefusedVerdict | None:
         found = self._by_owner.get(owner(pod)) if self._by_owner else None
         return RefusedVerdict(found.closed) if found is not None and found.closed else None

@@ -1,50 +1,41 @@
-"""Claims, volumes, classes and drivers as they are now, found by what they are asked for."""
+"""Claims, volumes, classes and drivers as they are now, indexed for lookup."""
 
 from collections.abc import Iterable
-from typing import Any, TypeVar
+from typing import NamedTuple, TypeVar
 
+from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
-from instaslice.kube.resource import Resource
 from instaslice.kube.storage import (
-    ATTACHMENTS,
-    CLAIMS,
-    CLASSES,
-    CSI_CAPACITIES,
-    CSI_DRIVERS,
-    CSI_NODES,
-    VOLUMES,
     CSIDriver,
     CSINode,
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    StorageObject,
     VolumeAttachment,
 )
 
-Stored = (
-    PersistentVolumeClaim
-    | PersistentVolume
-    | StorageClass
-    | CSINode
-    | CSIDriver
-    | CSIStorageCapacity
-    | VolumeAttachment
-)
 K = TypeVar("K")
 V = TypeVar("V")
 
 
-KINDS: tuple[Resource[Any], ...] = (
-    CLAIMS,
-    VOLUMES,
-    CLASSES,
-    CSI_NODES,
-    CSI_DRIVERS,
-    CSI_CAPACITIES,
-    ATTACHMENTS,
-)
-"""All that `Storage` holds."""
+class Claim(NamedTuple):
+    """A claim that a pod uses: named by the pod, or created by Kubernetes for an ephemeral volume."""
+
+    key: Key
+    volume: str
+    ephemeral: bool
+
+
+def claims(pod: Pod) -> tuple[Claim, ...]:
+    meta, found = pod.metadata, []
+    for each in pod.spec.volumes or ():
+        if each.persistent_volume_claim is not None:
+            found.append(Claim(Key(meta.namespace, each.persistent_volume_claim.claim_name), each.name, False))
+        elif each.ephemeral is not None:
+            found.append(Claim(Key(meta.namespace, f"{meta.name}-{each.name}"), each.name, True))
+    return tuple(found)
 
 
 class Storage:
@@ -69,14 +60,14 @@ class Storage:
     def attached_to(self, node: str) -> Iterable[VolumeAttachment]:
         return self._attached.get(node, {}).values()
 
-    def changed(self, old: Stored | None, new: Stored | None) -> None:
-        """Take in one object as it is now; `new` is None where it is gone."""
+    def changed(self, old: StorageObject | None, new: StorageObject | None) -> None:
+        """Replace one object; `new` is None where it is deleted."""
         if old is not None:
             self._remove(old)
         if new is not None:
             self._add(new)
 
-    def _add(self, thing: Stored) -> None:
+    def _add(self, thing: StorageObject) -> None:
         name = thing.metadata.name
         match thing:
             case PersistentVolumeClaim():
@@ -95,7 +86,7 @@ class Storage:
             case VolumeAttachment():
                 self._attached.setdefault(thing.spec.node_name, {})[name] = thing
 
-    def _remove(self, thing: Stored) -> None:
+    def _remove(self, thing: StorageObject) -> None:
         name = thing.metadata.name
         match thing:
             case PersistentVolumeClaim():

@@ -1,30 +1,30 @@
-"""What is in the machine. Each GPU's geometry is what its own driver reports, never what its name suggests."""
+"""The GPUs of the machine. The geometry of each is what its driver reports, never what its name suggests."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from instaslice.drivers.driver import Gpu, GpuUuid
-from instaslice.drivers.nvml import mode
-from instaslice.drivers.nvml.library import Code, GpuInstanceProfile, Handle, Library, Refused
+from instaslice.drivers.nvml import mig_mode
+from instaslice.drivers.nvml.library import Code, GpuInstanceProfile, Handle, Library, NvmlError
 from instaslice.geometry import Engines, ProfileName, UnknownProfile, discovered
 
 _GUESTS: Final = {
-    2: "it is a vGPU: only the host of this virtual machine can cut it; pass the whole GPU through instead",
-    3: "it serves vGPUs to virtual machines: the hypervisor decides how it is cut",
+    2: "it is a vGPU: only the host of this virtual machine can partition it; pass the whole GPU through instead",
+    3: "it serves vGPUs to virtual machines: the hypervisor decides how it is partitioned",
 }
-"""Virtualization modes in which a GPU is not ours to cut."""
+"""Virtualization modes in which we cannot partition a GPU."""
 
 
 NOT_GIVEN: Final = "it is not among the GPUs given to us"
 
 
 class LeftAlone(Exception):
-    """Not ours to cut; says why."""
+    """We do not partition this GPU; says why."""
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A GPU by what it tells first."""
+class ProbedGpu:
+    """What a GPU says of itself first."""
 
     index: int
     uuid: GpuUuid
@@ -32,31 +32,31 @@ class Seen:
     handle: Handle
 
 
-def seen(library: Library, index: int) -> Seen:
-    """Asks this GPU alone."""
+def probe(library: Library, index: int) -> ProbedGpu:
+    """Calls this GPU and no other."""
     handle = library.at_index(index)
-    return Seen(index, GpuUuid(library.uuid(handle)), library.product(handle), handle)
+    return ProbedGpu(index, GpuUuid(library.uuid(handle)), library.product(handle), handle)
 
 
-def gpu(library: Library, one: Seen, enable: bool) -> Gpu:
-    """With its geometry. Switches MIG mode on where it is off and `enable` allows; a GPU whose mode waits for a reset
-    is one too: `health` says that it is not well. Raises LeftAlone."""
+def gpu(library: Library, one: ProbedGpu, enable: bool) -> Gpu:
+    """With its geometry. Enables MIG mode where it is off and `enable` allows it; a GPU whose mode waits for a reset
+    counts too: `health` reports it as unhealthy. Raises LeftAlone."""
     try:
         virtualization = library.virtualization(one.handle)
-    except Refused as error:
+    except NvmlError as error:
         if error.code != Code.NOT_SUPPORTED:
             raise
         virtualization = 0
     if virtualization in _GUESTS:
         raise LeftAlone(_GUESTS[virtualization])
     try:
-        off = mode.ill(library, one.handle, enable)
-    except Refused as error:
+        off = mig_mode.unhealthy(library, one.handle, enable)
+    except NvmlError as error:
         if error.code == Code.NOT_SUPPORTED:
             raise LeftAlone(f"{one.product} has no MIG") from None
         raise
-    if off == mode.OFF:
-        raise LeftAlone(off.words)
+    if off == mig_mode.OFF:
+        raise LeftAlone(off.message)
     reports = [_report(library, one.handle, each) for each in library.gi_profiles(one.handle) if _readable(each)]
     model = discovered.model(one.product, library.memory_bytes(one.handle), reports)
     if not model.profiles:
@@ -85,7 +85,7 @@ def _report(library: Library, gpu: Handle, profile: GpuInstanceProfile) -> disco
 
 
 def _readable(profile: GpuInstanceProfile) -> bool:
-    """Whether the name is of a form that pods can ask for: one that a newer driver made up is not offered."""
+    """Whether pods can request a profile of this name: other forms, of newer drivers, are not offered."""
     try:
         return not profile.name or bool(ProfileName.parse(profile.name.removeprefix("MIG ")))
     except UnknownProfile:

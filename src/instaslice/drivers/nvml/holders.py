@@ -1,8 +1,8 @@
 """Which processes keep a slice from being destroyed.
 
 A program that uses a slice holds its capability devices open, `/dev/nvidia-caps/nvidia-cap<N>`: one for the GPU
-instance, one for the compute instance. The kernel tells N under `/proc/driver`, and who has it open under `/proc`.
-The agent needs the host's process ids for that (`hostPID`).
+instance, one for the compute instance. The kernel shows N under `/proc/driver`, and which process has it open under
+`/proc`. The agent needs the host's process ids for that (`hostPID`).
 """
 
 import os
@@ -21,7 +21,7 @@ def capability_minors(proc: Path, gpu_minor: int, gi: int, ci: int | None) -> tu
 
 
 def holding(proc: Path, capabilities: Iterable[int]) -> tuple[int, ...]:
-    """Processes that have one of these capabilities open, but for our own."""
+    """Processes, except our own, that have one of these capabilities open."""
     devices = {f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in capabilities}
     pids = sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdecimal())
     return tuple(pid for pid in pids if pid != os.getpid() and devices & _open_files(proc / str(pid)))
@@ -38,7 +38,7 @@ def _open_files(process: Path) -> set[str]:
         for entry in os.scandir(process / "fd"):
             found.add(os.readlink(entry.path))  # noqa: PTH115 - a Path for each open file of the machine costs too much
     except OSError:
-        pass  # it has ended while we looked, or is of another user: neither can be told of
+        pass  # it has ended meanwhile, or belongs to another user: it cannot be reported
     return found
 
 

@@ -1,7 +1,7 @@
-"""The calls of NVML that we make, as plain Python: no C types, no sizes to be asked for first.
+"""The NVML calls that we make, as plain Python: no C types, no sizes to query first.
 
-The binding comes in from outside, so that tests put another beneath. It has no types of its own; this is the one
-module that handles what it gives, and everything it hands on has a type.
+The binding is injected, so that tests can fake it. It has no types of its own; this is the only module that handles its
+results, and everything returned from here has a type.
 """
 
 import ctypes
@@ -13,17 +13,17 @@ from instaslice.drivers.errors import DriverError
 
 T = TypeVar("T")
 Handle = NewType("Handle", object)
-"""What NVML knows a GPU, a MIG device, a GPU instance, a compute instance or a set of events by."""
+"""NVML's handle of a GPU, a MIG device, a GPU instance, a compute instance or a set of events."""
 
 MANY_INSTANCES = 32
-"""Room for the instances of one profile; no GPU has as many slices."""
+"""Buffer for the instances of one profile; no GPU has as many slices."""
 
 MANY_PROFILES = 32
-"""Profile numbers are tried up to here where a driver does not say which was the last."""
+"""Profile numbers are tried up to here where a driver does not say which is the last."""
 
 
 class Code(IntEnum):
-    """Answers of NVML that are told apart. The numbers are part of its binary interface."""
+    """NVML errors that we distinguish. The numbers are part of its ABI."""
 
     UNINITIALIZED = 1
     INVALID_ARGUMENT = 2
@@ -43,13 +43,12 @@ class Code(IntEnum):
     GPU_NOT_FOUND = 28
 
 
-class Refused(DriverError):
-    """NVML answered with something else than success."""
+class NvmlError(DriverError):
+    """NVML returned an error."""
 
-    def __init__(self, call: str, code: int, words: str) -> None:
-        super().__init__(f"{call}: {words} (NVML error {code})")
+    def __init__(self, call: str, code: int, message: str) -> None:
+        super().__init__(f"{call}: {message} (NVML error {code})")
         self.code = code
-        self.words = words
 
 
 class GpuInstance(NamedTuple):
@@ -72,8 +71,8 @@ class MigDevice(NamedTuple):
 
 
 class GpuInstanceProfile(NamedTuple):
-    """`number` is what it is asked for by, `id` what instances are created with. `name` is empty where the driver is
-    too old to tell it, or MIG mode is off."""
+    """Queried by `number`, while instances are created with `id`. `name` is empty where the driver is too old to know
+    it, or MIG mode is off."""
 
     number: int
     id: int
@@ -90,15 +89,15 @@ class GpuInstanceProfile(NamedTuple):
 
 
 class ComputeProfile(NamedTuple):
-    """`number` is what it is asked for by, `id` what compute instances are created with."""
+    """Queried by `number`, while compute instances are created with `id`."""
 
     number: int
     id: int
     multiprocessors: int
 
 
-class Event(NamedTuple):
-    """Of a GPU or one of its slices; `data` is the number of an XID."""
+class NvmlEvent(NamedTuple):
+    """An event of a GPU or of one of its slices; `data` is the number of an XID."""
 
     kind: int
     data: int
@@ -110,7 +109,7 @@ ECC_EVENT = 0x2
 
 
 class Library:
-    """NVML through its Python binding. Every method raises Refused."""
+    """NVML through its Python binding. Every method raises NvmlError."""
 
     def __init__(self, binding: Any) -> None:
         self._binding = binding
@@ -119,7 +118,7 @@ class Library:
         try:
             return getattr(self._binding, name)(*arguments, **named)
         except self._binding.NVMLError as error:
-            raise Refused(name, int(error.value), str(error)) from None
+            raise NvmlError(name, int(error.value), str(error)) from None
 
     # The session ----------------------------------------------------------------------------------------------------
 
@@ -141,7 +140,7 @@ class Library:
         return Handle(self._call("nvmlDeviceGetHandleByIndex", index))
 
     def at_address(self, address: str) -> Handle:
-        """By PCI address. Not by UUID: that question may go to every GPU of the machine, also to one that hangs."""
+        """By PCI address. Not by UUID: that query may go to every GPU of the machine, also to one that hangs."""
         return Handle(self._call("nvmlDeviceGetHandleByPciBusId", address))
 
     def address(self, gpu: Handle) -> str:
@@ -169,10 +168,10 @@ class Library:
         return bool(current), bool(pending)
 
     def set_mig_mode(self, gpu: Handle, on: bool) -> int:
-        """0 where the mode has changed, else the code of what is in the way."""
+        """0 where the mode has changed, else the code of what prevents it."""
         try:
             return int(self._call("nvmlDeviceSetMigMode", gpu, int(on)))
-        except Refused as error:
+        except NvmlError as error:
             if error.code in (Code.IN_USE, Code.RESET_REQUIRED):
                 return error.code
             raise
@@ -184,10 +183,10 @@ class Library:
         return _numbered(lambda number: self._gi_profile(gpu, number), self._binding.NVML_GPU_INSTANCE_PROFILE_COUNT)
 
     def _gi_profile(self, gpu: Handle, number: int) -> GpuInstanceProfile:
-        # The call that also tells the name is documented to need MIG mode, and older drivers lack it.
+        # The version that also has the name is documented to need MIG mode, and older drivers lack it.
         try:
             info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, version=2)
-        except Refused as error:
+        except NvmlError as error:
             if error.code not in (Code.NOT_SUPPORTED, Code.FUNCTION_NOT_FOUND, Code.STRUCT_MISMATCH):
                 raise
             info = self._call("nvmlDeviceGetGpuInstanceProfileInfo", gpu, number, version=1)
@@ -207,7 +206,7 @@ class Library:
         )
 
     def placements(self, gpu: Handle, profile: int) -> tuple[tuple[int, int], ...]:
-        """Every (start, size) that the profile may have, whatever is there now."""
+        """Every (start, size) that the profile may have, whatever exists now."""
         count = ctypes.c_uint(0)
         self._call("nvmlDeviceGetGpuInstancePossiblePlacements", gpu, profile, None, ctypes.byref(count))
         found = (self._binding.c_nvmlGpuInstancePlacement_t * count.value)()
@@ -251,15 +250,16 @@ class Library:
         return Handle(self._call("nvmlGpuInstanceGetComputeInstanceById", gi, ci))
 
     def create_compute_instance(self, gi: Handle, profile: int) -> Handle:
-        """NOT_SUPPORTED, whatever the profile, where this process has asked this GPU instance for no compute profile
-        since it was made: NVML looks into what it remembers of it, and never into the hardware."""
+        """NOT_SUPPORTED, whatever the profile, where this process has queried no compute profile of this GPU instance
+        since it was created: NVML uses what it has cached of it, never the hardware."""
         return Handle(self._call("nvmlGpuInstanceCreateComputeInstance", gi, profile))
 
     def destroy_compute_instance(self, ci: Handle) -> None:
         self._call("nvmlComputeInstanceDestroy", ci)
 
     def mig_devices(self, gpu: Handle, only_gi: int | None = None) -> list[MigDevice]:
-        """All MIG devices of a GPU, or the first of one GPU instance: looking on would cost what a create costs."""
+        """All MIG devices of a GPU, or the first of one GPU instance: looking further would cost as much as a
+        create."""
         found = []
         for number in range(self._call("nvmlDeviceGetMaxMigDeviceCount", gpu)):
             try:
@@ -269,8 +269,8 @@ class Library:
                     continue
                 ci = self._call("nvmlDeviceGetComputeInstanceId", device)
                 found.append(MigDevice(Handle(device), gi, ci, self.uuid(device)))
-            except Refused as error:
-                # Numbers have gaps where instances were destroyed, and one may be destroyed as we look.
+            except NvmlError as error:
+                # Numbers have gaps where instances were destroyed, also during this loop.
                 if error.code not in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
                     raise
             if only_gi is not None and found:
@@ -278,21 +278,21 @@ class Library:
         return found
 
     def pids(self, device: Handle) -> list[int]:
-        """Processes that compute on a device, as the driver counts processes."""
+        """Processes that compute on a device, by the driver's process ids."""
         return [each.pid for each in self._call("nvmlDeviceGetComputeRunningProcesses", device)]
 
     # Health ---------------------------------------------------------------------------------------------------------
 
     def recovery_action(self, gpu: Handle) -> int:
-        """What the driver wants done to the GPU; 0 is nothing."""
+        """The recovery action that the driver wants; 0 is none."""
         field = self._binding.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION
         (value,) = self._call("nvmlDeviceGetFieldValues", gpu, [field])
         if value.nvmlReturn != 0:
-            raise Refused("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action cannot be read")
+            raise NvmlError("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action cannot be read")
         return int(value.value.uiVal)
 
     def remapping_failed(self, gpu: Handle) -> bool:
-        """Whether memory rows are broken for which there is no spare."""
+        """Whether memory rows are broken and no spare is left."""
         _, _, _, failed = self._call("nvmlDeviceGetRemappedRows", gpu)
         return bool(failed)
 
@@ -304,32 +304,32 @@ class Library:
 
     def register(self, gpu: Handle, kinds: int, events: Handle) -> int:
         """Which of these kinds of events the GPU will put into the set."""
-        told = kinds & int(self._call("nvmlDeviceGetSupportedEventTypes", gpu))
-        if told:
-            self._call("nvmlDeviceRegisterEvents", gpu, told, events)
-        return told
+        supported = kinds & int(self._call("nvmlDeviceGetSupportedEventTypes", gpu))
+        if supported:
+            self._call("nvmlDeviceRegisterEvents", gpu, supported, events)
+        return supported
 
-    def next_event(self, events: Handle, milliseconds: int) -> Event | None:
-        """None when nothing came in that time."""
+    def next_event(self, events: Handle, milliseconds: int) -> NvmlEvent | None:
+        """None when none came in that time."""
         try:
             data = self._call("nvmlEventSetWait_v2", events, milliseconds)
-        except Refused as error:
+        except NvmlError as error:
             if error.code == Code.TIMEOUT:
                 return None
             raise
-        return Event(int(data.eventType), int(data.eventData))
+        return NvmlEvent(int(data.eventType), int(data.eventData))
 
 
-def _numbered(ask: Callable[[int], T], known: int) -> list[T]:
-    """The answers for 0, 1, 2…; numbers that the driver has no answer for are left out.
+def _numbered(query: Callable[[int], T], known: int) -> list[T]:
+    """The results for 0, 1, 2…, without numbers that the driver does not support.
 
     The binding knows `known` numbers; a newer driver may know more, and refuses the first that it does not.
     """
     found = []
     for number in range(MANY_PROFILES):
         try:
-            found.append(ask(number))
-        except Refused as error:
+            found.append(query(number))
+        except NvmlError as error:
             if error.code == Code.INVALID_ARGUMENT and number >= known:
                 break
             if error.code not in (Code.NOT_SUPPORTED, Code.NOT_FOUND, Code.INVALID_ARGUMENT):

@@ -1,4 +1,4 @@
-"""Which GPUs of a machine are ours: whole-GPU pods keep the others."""
+"""Which GPUs of a machine are ours: the others are left to whole-GPU pods."""
 
 from collections.abc import Iterable
 
@@ -6,22 +6,22 @@ from instaslice.geometry import UnknownModel, models
 
 
 class Selection:
-    """GPUs by index (`0`), UUID (`GPU-5f…`, or how it begins) or model (`H200`, `NVIDIA A100-SXM4-40GB`); any of
-    them will do. Nothing given is everything."""
+    """GPUs by index (`0`), UUID (`GPU-5f…`, or how it begins) or model (`H200`, `NVIDIA A100-SXM4-40GB`); one
+    match is enough. An empty selection includes all."""
 
     def __init__(self, wanted: Iterable[str] = ()) -> None:
         self.wanted = tuple(each.strip() for each in wanted if each.strip())
 
-    def takes(self, index: int, uuid: str, product: str) -> bool:
+    def includes(self, index: int, uuid: str, product: str) -> bool:
         return not self.wanted or any(_fits(each, index, uuid, product) for each in self.wanted)
 
-    def may_take(self, index: int) -> bool:
-        """Whether `takes` could be true of the GPU at this index: otherwise it need not even be asked."""
+    def may_include(self, index: int) -> bool:
+        """Whether `includes` could be true of the GPU at this index: otherwise it need not be called at all."""
         return not self.wanted or any(not each.isdecimal() or int(each) == index for each in self.wanted)
 
-    def unmet(self, seen: Iterable[tuple[int, str, str]]) -> tuple[str, ...]:
-        """Those that none of the GPUs seen fits: a typing error, or a GPU that is gone."""
-        there = list(seen)
+    def unmatched(self, gpus: Iterable[tuple[int, str, str]]) -> tuple[str, ...]:
+        """Entries that match none of the GPUs: a typing error, or a GPU that is gone."""
+        there = list(gpus)
         return tuple(each for each in self.wanted if not any(_fits(each, *gpu) for gpu in there))
 
 

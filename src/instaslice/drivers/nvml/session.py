@@ -1,7 +1,7 @@
-"""One long-lived NVML session, shared by all threads, and what its errors become.
+"""One long-lived NVML session, shared by all threads, and how its errors are translated.
 
-Long-lived because opening one and finding a GPU in it can take seconds on a busy machine, and because a GPU that
-nobody holds open may lose its MIG mode.
+Long-lived because opening one and finding a GPU in it can take seconds on a busy machine, and because a GPU that no
+process holds open may lose its MIG mode.
 """
 
 import threading
@@ -11,12 +11,12 @@ from typing import Any, Final
 
 from instaslice.drivers.driver import GpuUuid
 from instaslice.drivers.errors import DriverError, GpuLost, InUse, SlotTaken, Stuck, Unsupported
-from instaslice.drivers.nvml.library import Code, Handle, Library, Refused
+from instaslice.drivers.nvml.library import Code, Handle, Library, NvmlError
 
 LOST: Final = frozenset(
     {Code.GPU_IS_LOST, Code.RESET_REQUIRED, Code.GPU_NOT_FOUND, Code.UNINITIALIZED, Code.DRIVER_NOT_LOADED}
 )
-"""Answers after which a GPU does nothing more until it is reset, or the session is renewed."""
+"""Errors after which a GPU is unusable until it is reset, or the session is renewed."""
 
 REBOOT: Final = "look for NVRM and Xid in dmesg, and reboot the node"
 """The remedy for a driver that hangs as a whole."""
@@ -32,12 +32,12 @@ _REMEDIES: Final[Mapping[int, str]] = {
 class Session:
     """Handles of GPUs by UUID. Raises DriverError where NVML cannot be opened."""
 
-    def __init__(self, binding: Any, patience: float = 3.0, stuck: float = 30.0) -> None:
-        """`patience` is how long a renewal waits for calls that are under way, `stuck` how long they wait for it."""
+    def __init__(self, binding: Any, drain_timeout: float = 3.0, stuck_timeout: float = 30.0) -> None:
+        """How long a renewal waits for calls in progress, and how long calls wait for a renewal."""
         self.library = Library(binding)
-        self._patience, self._stuck = patience, stuck
+        self._drain_timeout, self._stuck_timeout = drain_timeout, stuck_timeout
         self._idle = threading.Condition()
-        self._under_way = 0
+        self._in_progress = 0
         self._renewing = False
         self._addresses: dict[GpuUuid, str] = {}
         self._handles: dict[GpuUuid, Handle] = {}
@@ -45,41 +45,41 @@ class Session:
 
     @contextmanager
     def calls(self, name: str, what: str) -> Iterator[None]:
-        """Around calls for one GPU that together do `what`. Whatever NVML refuses meanwhile comes out as a
-        DriverError that names both; GpuLost where the GPU has failed. Raises Stuck."""
+        """Around calls for one GPU that together do `what`. Any NVML error inside is raised as a DriverError that names
+        both; GpuLost where the GPU has failed. Raises Stuck."""
         with self._idle:
-            if not self._idle.wait_for(lambda: not self._renewing, self._stuck):
-                raise Stuck(f"NVML does not come back from opening a new session in {self._stuck:g} s; {REBOOT}")
-            self._under_way += 1
+            if not self._idle.wait_for(lambda: not self._renewing, self._stuck_timeout):
+                raise Stuck(f"NVML has not opened a new session in {self._stuck_timeout:g} s; {REBOOT}")
+            self._in_progress += 1
         try:
             yield
-        except Refused as error:
-            raise _told(name, what, error) from error
+        except NvmlError as error:
+            raise _driver_error(name, what, error) from error
         finally:
             with self._idle:
-                self._under_way -= 1
+                self._in_progress -= 1
                 self._idle.notify_all()
 
     @contextmanager
     def at(self, gpu: GpuUuid, what: str) -> Iterator[Handle]:
-        """A GPU that was added, for `calls`."""
+        """`calls` with the handle of a GPU that was added."""
         with self.calls(gpu, what):
             yield self._handle(gpu)
 
     def add(self, gpu: GpuUuid, handle: Handle) -> None:
-        """A GPU that `at` shall know."""
+        """Make a GPU known to `at`."""
         self._addresses[gpu] = self.library.address(handle)
         self._handles[gpu] = handle
 
     def renew(self, before: Callable[[], None]) -> bool:
-        """Close and open it: a GPU that was lost and came back is not seen in the old one. False, and nothing done,
-        where calls are under way that do not end, since their handles would die under them. `before` ends what hangs
-        on the session, when nobody uses it any more."""
+        """Close and reopen it: a GPU that was lost and came back does not appear in the old one. False, and nothing
+        done, where calls in progress do not end, since their handles would become invalid. `before` frees what belongs
+        to the session, once no call uses it."""
         with self._idle:
             if self._renewing:
                 return False
             self._renewing = True
-            idle = self._idle.wait_for(lambda: not self._under_way, self._patience)
+            idle = self._idle.wait_for(lambda: not self._in_progress, self._drain_timeout)
         try:
             if idle:
                 before()
@@ -99,15 +99,15 @@ class Session:
     def _close(self) -> None:
         try:
             self.library.close()
-        except Refused as error:
-            if error.code != Code.UNINITIALIZED:  # it is, where an earlier renewal could not open it
+        except NvmlError as error:
+            if error.code != Code.UNINITIALIZED:  # an earlier renewal could not open it
                 raise
 
     def _open(self) -> None:
         try:
             self.library.open()
-        except Refused as error:
-            raise DriverError(f"NVML cannot be opened: {_words(error)}") from error
+        except NvmlError as error:
+            raise DriverError(f"NVML cannot be opened: {_message(error)}") from error
 
     def _handle(self, gpu: GpuUuid) -> Handle:
         handle = self._handles.get(gpu)
@@ -117,7 +117,7 @@ class Session:
                 handle = self.library.at_address(self._addresses[gpu])
                 if self.library.uuid(handle) != gpu:
                     raise gone
-            except Refused as error:
+            except NvmlError as error:
                 if error.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
                     raise gone from error
                 raise
@@ -125,20 +125,20 @@ class Session:
         return handle
 
 
-def _told(gpu: str, what: str, error: Refused) -> DriverError:
-    words = f"GPU {gpu}: {what}: {_words(error)}"
+def _driver_error(gpu: str, what: str, error: NvmlError) -> DriverError:
+    message = f"GPU {gpu}: {what}: {_message(error)}"
     match error.code:
         case Code.IN_USE:
-            return InUse(words, ())
+            return InUse(message, ())
         case Code.INSUFFICIENT_RESOURCES:
-            return SlotTaken(words)
+            return SlotTaken(message)
         case Code.NOT_SUPPORTED:
-            return Unsupported(words)
+            return Unsupported(message)
         case code if code in LOST:
-            return GpuLost(f"{words}; reset the GPU or drain the node")
-    return DriverError(words)
+            return GpuLost(f"{message}; reset the GPU or drain the node")
+    return DriverError(message)
 
 
-def _words(error: Refused) -> str:
+def _message(error: NvmlError) -> str:
     remedy = _REMEDIES.get(error.code)
     return f"{error}; {remedy}" if remedy else str(error)

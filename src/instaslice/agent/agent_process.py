@@ -1,0 +1,265 @@
+"""Serve one node or many in one process: a watch on nodes, one on Instaslice objects, a queue of nodes to reconcile.
+
+One worker reconciles a node at a time, so each object has one write in flight. An idle node costs one check a minute.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from instaslice.agent import report
+from instaslice.agent.gpu_source import GpuSource
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.node import NodeAgent, unserved
+from instaslice.agent.resources import advertised, correction
+from instaslice.agent.served_node import ServedNode
+from instaslice.agent.usage import in_use
+from instaslice.agent.worker_context import OrphanPolicy, WorkerContext
+from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Instaslice, PreparedSlice
+from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
+from instaslice.drivers.executor import GpuExecutor
+from instaslice.errors import InstasliceError
+from instaslice.kube.cache import Cache, freeze_heap
+from instaslice.kube.client import Client, Selector
+from instaslice.kube.clock import Clock
+from instaslice.kube.coalescing_writer import CoalescingWriter, same_object
+from instaslice.kube.core import NODES, Node, ObjectReference
+from instaslice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from instaslice.kube.events import EventKey, Recorder
+from instaslice.kube.meta import Key
+from instaslice.kube.queue import Queue
+from instaslice.kube.watch import Reflector
+
+log = logging.getLogger(__name__)
+
+MANAGER = "instaslice-agent"
+RETRY_SECONDS = 1.0
+WORKERS = 16
+"""Nodes reconciled side by side."""
+
+
+class AgentProcess:
+    """Serves all nodes that match a selector, as they come and go. With `devices` that is the one node we run on: its
+    kubelet learns its resources from device plugins; for others they are written into the node's status."""
+
+    def __init__(
+        self,
+        client: Client,
+        gpu_source: GpuSource,
+        *,
+        selector: Selector,
+        clock: Clock,
+        rng: random.Random,
+        orphan_policy: OrphanPolicy | None = None,
+        executor: GpuExecutor | None = None,
+        devices: NodeDevices | None = None,
+    ) -> None:
+        self._client = client
+        self._gpu_source = gpu_source
+        self._devices = devices
+        self._clock = clock
+        self._rng = rng
+        self._orphan_policy = orphan_policy or OrphanPolicy()
+        self._executor = executor or GpuExecutor()
+        self._served: dict[str, ServedNode] = {}
+        self._queue: Queue[str] = Queue(clock=clock)
+        self._tasks: asyncio.TaskGroup | None = None
+        self._writing = asyncio.Semaphore(CONCURRENT_WRITES)
+        self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
+        self._nodes: Cache[Node] = Cache()
+        self._objects: Cache[Instaslice] = Cache()
+        # An object has the name of its node, and none of its labels.
+        by_name = Selector(fields=selector.fields)
+        self._reflectors = (
+            Reflector(client, NODES, self._nodes, clock=clock, rng=rng, selector=selector),
+            Reflector(client, INSTASLICES, self._objects, clock=clock, rng=rng, selector=by_name),
+        )
+
+    async def run(self) -> None:
+        """Until cancelled. A task that fails ends it."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for reflector in self._reflectors:
+                tasks.create_task(reflector.run())
+            tasks.create_task(self._recorder.run())
+            tasks.create_task(self._gpu_source.run())
+            await self._nodes.synced()
+            await self._objects.synced()
+            freeze_heap()
+            self._nodes.on_change(self._node_changed)
+            self._objects.on_change(self._object_changed)
+            log.info("serving %d nodes", len(self._nodes))
+            if self._devices is not None:
+                tasks.create_task(self._devices.run(self._warn_no_slice, self._kubelet_changed))
+            await self._queue.work(self._reconcile_or_retry, workers=WORKERS)
+
+    # What enqueues a node -------------------------------------------------------------------------------------------
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        node = new or old
+        assert node is not None
+        self._queue.add(node.metadata.name)
+
+    def _object_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        # Our own writes come back as a change of the status alone.
+        if old is None or new is None or old.metadata.generation != new.metadata.generation:
+            thing = new or old
+            assert thing is not None
+            self._queue.add(thing.metadata.name)
+
+    def _kubelet_changed(self) -> None:
+        for name in self._served:
+            self._queue.add(name)
+
+    # Reconcile a node -----------------------------------------------------------------------------------------------
+
+    async def _reconcile_or_retry(self, name: str) -> float | None:
+        """As `_reconcile`; a server that is away is asked again soon, while the backoff of the queue would grow."""
+        try:
+            return await self._reconcile(name)
+        except KubeError as error:
+            wait = RETRY_SECONDS * (1 + self._rng.random())
+            log.warning("node %s: %s; trying again in %.1f s", name, error, wait)
+            return wait
+
+    async def _reconcile(self, name: str) -> float | None:
+        node, thing = self._nodes.get(Key("", name)), self._objects.get(Key("", name))
+        if node is None:
+            self._forget(name)
+            return None
+        if thing is None or _of_another(thing, node):
+            await self._replace_object(node, thing)
+            return None  # the watch brings the object back
+        try:
+            served = self._serve(node, thing)
+        except InstasliceError as error:
+            await self._report_unserved(node, thing, error)
+            return None
+        wait = await served.reconcile(node, thing)
+        if self._devices is None:
+            await self._advertise(node, served)
+        return wait
+
+    def _serve(self, node: Node, thing: Instaslice) -> ServedNode:
+        """The agent of the node; a new one where the node, its GPUs or its object are no longer the same."""
+        name, gpus = node.metadata.name, self._gpu_source.gpus(node)
+        served = self._served.get(name)
+        if served is not None:
+            if served.serves(node, gpus, thing):
+                return served
+            self._stop(name)
+        uid = thing.metadata.uid
+        regarding = ObjectReference(api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=uid)
+        changed = partial(self._queue.add, name)
+        driver, control = self._gpu_source.connect(node, partial(self._warn, regarding), changed)
+        # Before the agent reads the hardware: a reboot that was requested while no agent ran has happened.
+        control.apply_annotations(node)
+        context = WorkerContext(
+            driver=driver,
+            executor=self._executor,
+            clock=self._clock,
+            orphan_policy=self._orphan_policy,
+            spawn=self._spawn,
+            changed=changed,
+            failed=partial(self._warn_failed, regarding),
+            in_use=partial(in_use, self._client, self._devices, name),
+        )
+        agent = NodeAgent(context, thing.status)
+        served = self._served[name] = ServedNode(
+            node=node,
+            gpus=gpus,
+            agent=agent,
+            control=control,
+            advertised=advertised(agent.models),
+            regarding=regarding,
+            writer=CoalescingWriter(
+                self._client,
+                INSTASLICES,
+                name,
+                uid,
+                manager=MANAGER,
+                clock=self._clock,
+                cooldown=partial(cooldown, times=STATUS_COOLDOWN),
+                written=None if thing.status == EMPTY_STATUS else thing.status,
+                subresource="status",
+                limit=self._writing,
+            ),
+            devices=self._devices,
+            clock=self._clock,
+            resynced_at=self._clock.monotonic(),
+        )
+        return served
+
+    async def _advertise(self, node: Node, served: ServedNode) -> None:
+        change = correction(node.status, served.advertised)
+        if change:
+            change["metadata"] = {"uid": node.metadata.uid}  # refused where the name belongs to another node by now
+            with suppress(NotFound):
+                await self._client.merge(
+                    NODES, Key("", node.metadata.name), change, manager=MANAGER, subresource="status"
+                )
+
+    async def _replace_object(self, node: Node, thing: Instaslice | None) -> None:
+        """Create an empty object that is deleted with its node, in place of one of an earlier node of that name."""
+        meta = node.metadata
+        if thing is not None:
+            try:
+                await self._client.delete(INSTASLICES, Key("", meta.name), uid=thing.metadata.uid)
+            except (NotFound, Conflict):
+                return
+        owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": meta.name, "uid": meta.uid}
+        # Written out: a struct would omit an empty spec, which the controller replaces by a patch.
+        new = {"metadata": {"name": meta.name, "ownerReferences": [owner]}, "spec": {"allocations": []}}
+        with suppress(AlreadyExists):
+            made = await self._client.create(INSTASLICES, new)
+            ops = [same_object(made.metadata.uid), UNTRACKED]
+            await self._client.patch(INSTASLICES, Key("", meta.name), ops, manager=MANAGER)
+
+    async def _report_unserved(self, node: Node, thing: Instaslice, error: InstasliceError) -> None:
+        """Say on the object why its node cannot be served; a changed label brings it back here."""
+        name = node.metadata.name
+        self._stop(name)
+        log.warning("node %s: %s", name, error)
+        status = unserved(thing, str(error), self._clock.now())
+        if status != thing.status:
+            ops = [same_object(thing.metadata.uid), *report.patch(None, status)]
+            with suppress(NotFound):
+                async with self._writing:
+                    await self._client.patch(INSTASLICES, Key("", name), ops, manager=MANAGER, subresource="status")
+
+    def _forget(self, name: str) -> None:
+        if served := self._stop(name):
+            self._gpu_source.forget(served.node)
+
+    def _stop(self, name: str) -> ServedNode | None:
+        served = self._served.pop(name, None)
+        if served is not None:
+            served.agent.stop()
+        return served
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        assert self._tasks is not None
+        return self._tasks.create_task(work)
+
+    # Warnings -------------------------------------------------------------------------------------------------------
+
+    def _warn_no_slice(self, note: str) -> None:
+        for served in self._served.values():
+            self._warn(served.regarding, "NoSlice", "Allocate", note)
+
+    def _warn_failed(self, regarding: ObjectReference, slice_: PreparedSlice) -> None:
+        self._warn(regarding, "SliceFailed", "Create", f"{slice_.profile} at {slice_.start}: {slice_.reason}")
+
+    def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
+        log.warning("%s: %s", regarding.name, note)
+        self._recorder.record(EventKey(regarding, True, reason, action, note))
+
+
+def _of_another(thing: Instaslice, node: Node) -> bool:
+    """Whether it belongs to an earlier node of the same name."""
+    owners = [each for each in thing.metadata.owner_references if each.kind == NODES.kind]
+    return bool(owners) and all(each.uid != node.metadata.uid for each in owners)

@@ -1,0 +1,176 @@
+"""Device ids and what they stand for: the kubelet hands out an id, its holder gets a slice.
+
+Pure. The kubelet knows a fixed number of ids for each profile (`1g.5gb-3`). It says first that an id is taken and only
+then, through another API, by which container. So an id is *open* until its holder is known, and is then bound to the
+slice that the pod was promised. No container ever gets the slice of another, in whatever order pods are admitted.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import NamedTuple, NewType
+
+import msgspec
+
+from instaslice.api.instaslice import Allocation
+from instaslice.drivers import Slice
+from instaslice.geometry import ProfileName
+
+DeviceId = NewType("DeviceId", str)
+
+
+class Holder(NamedTuple):
+    """A container, as the kubelet names it: its pod by namespace and name, or by uid alone."""
+
+    container: str
+    namespace: str = ""
+    pod: str = ""
+    uid: str = ""
+
+    def __str__(self) -> str:
+        return f"container {self.container} of " + (
+            f"pod {self.namespace}/{self.pod}" if self.pod else f"the pod with uid {self.uid}"
+        )
+
+    def owns(self, allocation: Allocation) -> bool:
+        """Whether the allocation is for this pod."""
+        if self.uid:
+            return self.uid == allocation.pod.uid
+        return (self.namespace, self.pod) == (allocation.pod.namespace, allocation.pod.name)
+
+
+class SliceLocation(NamedTuple):
+    """Where a slice is on its node."""
+
+    gpu: str
+    profile: str
+    start: int
+
+    @classmethod
+    def of(cls, held: Slice) -> "SliceLocation":
+        return cls(held.gpu, held.placement.profile, held.placement.start)
+
+
+class PodSlice(msgspec.Struct, frozen=True):
+    """The slice of a pod, by its location: an allocation that is written again for a running pod has another id."""
+
+    pod: str
+    gpu: str
+    profile: str
+    start: int
+
+    @classmethod
+    def of(cls, allocation: Allocation) -> "PodSlice":
+        return cls(allocation.pod.uid, allocation.gpu, allocation.profile, allocation.start)
+
+    @property
+    def location(self) -> SliceLocation:
+        return SliceLocation(self.gpu, self.profile, self.start)
+
+
+def device_id(profile: str, number: int) -> DeviceId:
+    """Also the name of the CDI device, in which `+` is not allowed."""
+    return DeviceId(f"{ProfileName.parse(profile).resource.removeprefix('mig-')}-{number}")
+
+
+def profile_of(device: DeviceId) -> str:
+    """Raises UnknownProfile."""
+    return str(ProfileName.parse(device.rpartition("-")[0]))
+
+
+class DeviceAssignments:
+    """Every device id that was handed out, and the slice that it is bound to; None while it is open."""
+
+    def __init__(self, by_id: Mapping[DeviceId, PodSlice | None] | None = None) -> None:
+        self.by_id: dict[DeviceId, PodSlice | None] = dict(by_id or {})
+
+    def free(self, profile: str, wanted: Iterable[Allocation], held: Iterable[DeviceId]) -> int:
+        """How many slices of a profile are behind none of the ids `held`.
+
+        An id that is bound but that no container holds does not count: a kubelet that lost its checkpoint gives the
+        container another one.
+        """
+        taken = {self.by_id.get(each) for each in held}
+        return sum(each.profile == profile and PodSlice.of(each) not in taken for each in wanted)
+
+    def open(self, devices: Iterable[DeviceId]) -> None:
+        """The kubelet gives these to a container: the previous holder has ended."""
+        self.by_id.update(dict.fromkeys(devices))
+
+    def opened(self) -> set[DeviceId]:
+        return {each for each, held in self.by_id.items() if held is None}
+
+    def bind(self, holders: Mapping[DeviceId, Sequence[Holder]], wanted: Sequence[Allocation]) -> bool:
+        """Bind open ids whose holder is known, and ids that we have never seen, to what their pods were promised;
+        forget ids without a holder whose slice is no longer promised. Whether anything changed.
+
+        `wanted` are the allocations whose slice exists. An id that is bound stays bound until it is opened again.
+        """
+        before = dict(self.by_id)
+        promised = {PodSlice.of(each) for each in wanted}
+        for each, held in before.items():
+            if held is not None and held not in promised and each not in holders:
+                del self.by_id[each]
+        taken = {held for each, held in self.by_id.items() if held is not None and each in holders}
+        waiting = sorted((each for each in holders if self.by_id.get(each) is None), key=_order)
+        # Slices that are bound to no id come first: a pod may have the name of one whose allocation is still ending.
+        bound = set(self.by_id.values())
+        wanted = sorted(wanted, key=lambda allocation: PodSlice.of(allocation) in bound)
+        # An allocation names the container that uses the slice first; an init container may share it with later ones.
+        for same_container in (True, False):
+            for each in waiting:
+                promise = _promised(each, holders[each], wanted, taken, same_container)
+                if promise is None or self.by_id.get(each) is not None:
+                    continue
+                # The kubelet gave the container another id for the same slice: the old one has no holder.
+                for old in [old for old, held in self.by_id.items() if held == promise]:
+                    del self.by_id[old]
+                self.by_id[each] = promise
+                taken.add(promise)
+        return self.by_id != before
+
+    def in_use(self, slices: Iterable[Slice], holders: Mapping[DeviceId, Sequence[Holder]]) -> dict[Slice, str]:
+        """Those of the slices that a container holds, and which. An id that is open, or that we have never seen, may
+        stand for any slice of its profile."""
+        found: dict[Slice, str] = {}
+        for each, (holder, *_) in holders.items():
+            bound, profile = self.by_id.get(each), profile_of(each)
+            for held in slices:
+                place = SliceLocation.of(held)
+                if profile == place.profile and (bound is None or (bound.gpu, bound.start) == (place.gpu, place.start)):
+                    found[held] = str(holder)
+        return found
+
+
+def unhealthy_ids(
+    devices: Sequence[DeviceId],
+    number: int,
+    assigned: Mapping[DeviceId, PodSlice | None],
+    unhealthy_gpus: Set[str],
+) -> set[DeviceId]:
+    """Which `number` of the ids to call unhealthy: those whose slice is on an unhealthy GPU, then free ones."""
+    held = [each for each in devices if (bound := assigned.get(each)) is not None and bound.gpu in unhealthy_gpus]
+    free = [each for each in reversed(devices) if each not in assigned]
+    opened = [each for each in reversed(devices) if each in assigned and assigned[each] is None]
+    return {*held, *[*free, *opened][: max(0, number - len(held))]}
+
+
+def _promised(
+    device: DeviceId,
+    holders: Sequence[Holder],
+    wanted: Sequence[Allocation],
+    taken: Set[PodSlice],
+    same_container: bool,
+) -> PodSlice | None:
+    """The first slice of the id's profile that was promised to a holder and that no other id stands for."""
+    profile = profile_of(device)
+    for each in wanted:
+        promise = PodSlice.of(each)
+        if each.profile != profile or promise in taken:
+            continue
+        if any(one.owns(each) and (not same_container or one.container == each.container) for one in holders):
+            return promise
+    return None
+
+
+def _order(device: DeviceId) -> tuple[str, int]:
+    profile, _, number = device.rpartition("-")
+    return profile, int(number)

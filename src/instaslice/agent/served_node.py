@@ -1,0 +1,96 @@
+"""One node that an agent serves: its GPUs, its kubelet if it has one, and the writes of its status."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from instaslice.agent import report
+from instaslice.agent.gpu_source import NodeControl
+from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
+from instaslice.agent.kubelet.node_devices import NodeDevices
+from instaslice.agent.node import NodeAgent, capacity
+from instaslice.api.instaslice import Instaslice, InstasliceStatus
+from instaslice.kube.clock import Clock
+from instaslice.kube.coalescing_writer import CoalescingWriter
+from instaslice.kube.core import Node, ObjectReference
+
+RESYNC_SECONDS = 60.0
+"""Between two checks of hardware and status that no event asked for: somebody may have changed them by hand."""
+LAZY_SECONDS = 5.0
+"""Between two writes that nobody waits for, such as which spec was seen: they would double our writes."""
+
+
+@dataclass
+class ServedNode:
+    """`devices` only where the node is the one that we run on."""
+
+    node: Node
+    gpus: Hashable
+    agent: NodeAgent
+    control: NodeControl
+    advertised: dict[str, str]
+    regarding: ObjectReference
+    writer: CoalescingWriter[Instaslice, InstasliceStatus]
+    devices: NodeDevices | None
+    clock: Clock
+    resynced_at: float
+
+    def serves(self, node: Node, gpus: Hashable, thing: Instaslice) -> bool:
+        """Whether all three are still the same."""
+        mine = self.node.metadata.uid, self.gpus, self.writer.uid
+        return mine == (node.metadata.uid, gpus, thing.metadata.uid)
+
+    async def reconcile(self, node: Node, thing: Instaslice) -> float:
+        """Do what is due and report it; the seconds until something will be due again."""
+        self.control.apply_annotations(node)
+        self._resync(thing)
+        self.agent.set_allocations(thing)
+        # Before as well: a slice is taken from its container first, and destroyed then.
+        self._update_devices(thing)
+        self.agent.advance()
+        self._update_devices(thing)
+        waits = [await self._report(node), self.agent.next_due()]
+        waits.append(max(0.0, self.resynced_at + RESYNC_SECONDS - self.clock.monotonic()))
+        return min(wait for wait in waits if wait is not None)
+
+    def _resync(self, thing: Instaslice) -> None:
+        """Once in a while: are hardware and object as we think they are?"""
+        now = self.clock.monotonic()
+        if now - self.resynced_at < RESYNC_SECONDS:
+            return
+        self.resynced_at = now
+        self.agent.reread()
+        if thing.status != self.writer.written:
+            self.writer.written = None
+
+    def _update_devices(self, thing: Instaslice) -> None:
+        if self.devices is None:
+            return
+        agent, unlisted = self.agent, self.agent.unlisted
+        gpus = [
+            AdvertisedGpu(uuid, model, unhealthy, uuid not in unlisted)
+            for (uuid, unhealthy), model in zip(agent.unhealthy.items(), agent.models, strict=True)
+        ]
+        slices = agent.slices
+        self.devices.update(thing.spec.allocations, report.usable(slices), report.foreign(slices), gpus)
+
+    async def _report(self, node: Node) -> float | None:
+        """Write what has changed; the seconds to wait where that can wait."""
+        status = self.agent.status(capacity(node), self.devices.kubelet_silence if self.devices else "")
+        if self.devices is not None:
+            status = report.with_holders(status, self.devices.pod_of)
+        ops = report.patch(self.writer.written, status)
+        if not ops:
+            return None
+        delay = self._delay(status)
+        if delay > 0:
+            return delay
+        await self.writer.patch(status, ops)
+        return None
+
+    def _delay(self, status: InstasliceStatus) -> float:
+        """How long further changes may gather. A report that leaves nothing in progress goes immediately: the next
+        comes only after the controller has written again, and it gathers as well."""
+        now, writer = self.clock.monotonic(), self.writer
+        if not report.urgent(writer.written, status):
+            return writer.wrote_at + LAZY_SECONDS - now
+        return writer.free_at - now if report.in_progress(status) else 0.0

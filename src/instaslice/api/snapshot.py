@@ -1,0 +1,83 @@
+"""What the API server holds at one moment: pods, nodes, Instaslice objects and, on request, what kube-scheduler reads.
+
+All lists are of one revision of the store, so no contradiction between them comes from one list being older than
+another. An object that does not decode is named in `unread` and costs none of the others.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple, Self, TypeVar
+
+from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.errors import InstasliceError
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
+from instaslice.kube.errors import Forbidden, NotFound
+from instaslice.kube.meta import Object, key_of
+from instaslice.kube.resource import Resource
+from instaslice.kube.storage import STORAGE_KINDS, StorageObject
+
+T = TypeVar("T", bound=Object)
+
+
+class UnreadObject(NamedTuple):
+    """Kind and name of an object that does not decode, and what is wrong with it."""
+
+    object: str
+    why: str
+
+
+@dataclass(frozen=True)
+class ClusterSnapshot:
+    """`now` is when the lists were read, `version` the resource version of all of them."""
+
+    pods: Sequence[Pod]
+    nodes: Sequence[Node]
+    instaslices: Sequence[Instaslice]
+    now: datetime
+    version: str = ""
+    unread: Sequence[UnreadObject] = ()
+    namespaces: Sequence[Namespace] = ()
+    storage: Sequence[StorageObject] | None = ()
+    """Claims, volumes and what goes with them; None where they may not be read."""
+
+    @classmethod
+    async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False) -> Self:
+        """`scheduling` reads namespaces and storage too. Raises InstasliceError where InstaSlice is not installed."""
+        version = await client.version(PODS)
+        unread: list[UnreadObject] = []
+        try:
+            instaslices = await _list(client, INSTASLICES, version, unread)
+        except NotFound:
+            raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
+        namespaces: list[Namespace] = []
+        storage: list[StorageObject] | None = []
+        if scheduling:
+            try:
+                namespaces = await _list(client, NAMESPACES, version, unread)
+                storage = [each for kind in STORAGE_KINDS for each in await _list(client, kind, version, unread)]
+            except Forbidden:
+                storage = None
+        return cls(
+            namespaces=namespaces,
+            storage=storage,
+            pods=await _list(client, PODS, version, unread),
+            nodes=await _list(client, NODES, version, unread),
+            instaslices=instaslices,
+            now=clock.now(),
+            version=version,
+            unread=unread,
+        )
+
+
+async def _list(client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]) -> list[T]:
+    found: list[T] = []
+    async for page in client.pages(resource, version=version):
+        found += page.items or ()
+        for each in page.unreadable:
+            name = key_of(each)
+            why = str(each.error).removeprefix(f"{resource.kind} {name} ")
+            unread.append(UnreadObject(f"{resource.kind.lower()} {name}", why))
+    return found

@@ -1,0 +1,63 @@
+"""What the controller knows of the cluster: nodes, pods with slices, reservations, who waits, and what is quarantined.
+
+No clock and no network. The dispatcher and the pod reconciler keep it true; placing, conditions and `explain` read it.
+"""
+
+from instaslice.controller import node_admission
+from instaslice.controller.ledger import Ledger
+from instaslice.controller.node_capacity import NodeCapacities
+from instaslice.controller.quarantine import Quarantine
+from instaslice.controller.requests import Amounts
+from instaslice.controller.scheduling.filters import Filters
+from instaslice.kube.core import Node, Pod
+from instaslice.placement import NodeName, Policy, WaitingQueue
+
+
+class ClusterState:
+    def __init__(self, policy: Policy) -> None:
+        self.ledger = Ledger(policy, self.is_ready)
+        changes = self.ledger.fleet.index.changes
+        self.capacities = NodeCapacities(changes())
+        self.nodes = self.capacities.nodes
+        self.admission_changes = changes()
+        """The nodes whose state, taints or labels have changed."""
+        self.filters = Filters(self.nodes)
+        self.quarantine = Quarantine()
+        self.queue = WaitingQueue()
+        self.arrivals = 0
+        """Pods that have been queued so far."""
+        self.pods: dict[str, Pod] = {}
+        """Those that asked for slices, by uid."""
+        self.dead_nodes: set[NodeName] = set()
+        """Nodes that have not been ready for too long."""
+        self.backing_off: dict[str, str] = {}
+        """Pods that are not placed again for a while, and why."""
+
+    def is_ready(self, name: NodeName) -> bool:
+        node = self.nodes.get(name)
+        return node is not None and node.ready
+
+    def set_node(self, node: Node) -> bool:
+        """Take in a node as it is now. Whether it may admit pods that it did not admit before."""
+        name = NodeName(node.metadata.name)
+        old = self.nodes.get(name)
+        changed = self.capacities.set_node(node)
+        if old is None or node_admission.facts(old) != node_admission.facts(node):
+            self.admission_changes.add(name)
+            self.filters.node_changed(old, node)
+            changed = True
+        return changed
+
+    def remove_node(self, name: NodeName) -> None:
+        self.filters.node_changed(self.capacities.remove_node(name), None)
+        self.admission_changes.add(name)
+
+    def assign(self, pod: Pod, node: NodeName, amounts: Amounts) -> bool:
+        """Count a pod on the node that it is sent to. Whether that may admit another pod elsewhere."""
+        self.capacities.charge(pod.metadata.uid, node, amounts)
+        return self.filters.assign(pod, node)
+
+    def unassign(self, uid: str) -> bool:
+        """Count a pod nowhere any more. Whether that may admit another pod."""
+        helps = self.filters.remove(uid)
+        return self.capacities.discharge(uid) or helps

@@ -1,0 +1,54 @@
+"""What can be wrong with a cluster, each with a name, the object concerned and a message with a remedy."""
+
+from enum import StrEnum
+
+import msgspec
+
+
+class Invariant(StrEnum):
+    """What must hold. The value is what `instaslice doctor` prints."""
+
+    READABLE = "readable"
+    """Every object can be understood; one that cannot is left out by the other rules."""
+    NO_OVERLAP = "no-overlap"
+    """No two allocations, nor an allocation and a foreign slice, take the same memory slices of a GPU."""
+    LEGAL_LAYOUT = "legal-layout"
+    """The allocations of a GPU can exist there together."""
+    POD_EXISTS = "pod-exists"
+    """An allocation that is not being deleted is for a pod that exists, with that uid, and has not ended."""
+    SLICE_EXISTS = "slice-exists"
+    """An allocation that a pod may run on has its slice, at its placement."""
+    SLICE_OWNED = "slice-owned"
+    """A slice belongs to an allocation, or is reported as foreign."""
+    UUID_MATCHES = "uuid-matches"
+    """The MIG UUIDs that a pod was given are those of its slices."""
+    UUID_ONCE = "uuid-once"
+    """No MIG UUID is given to two live pods, nor reported for two slices."""
+    POD_HAS_SLICES = "pod-has-slices"
+    """A pod that is past its gate holds as many slices of each profile as it requests."""
+    POD_REMEMBERED = "pod-remembered"
+    """A gated pod says what it waits for, or is young."""
+    RIGHT_NODE = "right-node"
+    """A pod runs on the node of its slices, all of which are on one node."""
+    MOVES_ON = "moves-on"
+    """Nothing stays in creating or deleting without a reason."""
+    NODE_SUFFICES = "node-suffices"
+    """CPU and memory reserved and used are no more than the node has."""
+    CAPACITY_TRUE = "capacity-true"
+    """A node advertises what its GPUs could hold."""
+    HARDWARE_THERE = "hardware-there"
+    """Allocations are on nodes and GPUs that exist, and each GPU is on one node."""
+
+
+class Finding(msgspec.Struct, frozen=True, order=True):
+    """One violated invariant. The JSON keys are those that `instaslice doctor -o json` has always printed."""
+
+    invariant: Invariant
+    object: str
+    """Kind and name: `pod team-a/train`, `instaslice gpu-0`, `node gpu-0`."""
+    message: str = msgspec.field(name="words")
+    transient: bool = msgspec.field(name="passing", default=False)
+    """Whether it is expected to disappear within moments, for example when an agent sees its object."""
+
+    def __str__(self) -> str:
+        return f"{self.invariant}  {self.object}: {self.message}"
