@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from instaslice.api.names import GATE
+from instaslice.api.pods import gated
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
@@ -110,8 +110,7 @@ class Watched:
         if key not in self.came:
             self.came.add(key)
             self.created = now
-        gated = any(gate.name == GATE for gate in new.spec.scheduling_gates or ())
-        if not gated and key not in self.ungated:
+        if not gated(new) and key not in self.ungated:
             self.ungated.add(key)
             self.last = now
         if new.ended:

@@ -20,7 +20,8 @@ import msgspec
 from bursts import PATIENCE, cluster_of
 from creator import pod
 
-from instaslice.api.names import GATE, NAMESPACE
+from instaslice.api.names import NAMESPACE
+from instaslice.api.pods import gated
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.controller import LEASE
 from instaslice.controller.cluster_state import ClusterState
@@ -81,7 +82,7 @@ async def ordinary(client: Client, number: int) -> float:
     key, began = Key("ordinary", made.metadata.name), time.monotonic()
     while time.monotonic() - began < PATIENCE:
         now = await client.get(PODS, key)
-        if not any(gate.name == GATE for gate in now.spec.scheduling_gates or ()):
+        if not gated(now):
             break
         await asyncio.sleep(LOOK_SECONDS)
     waited = time.monotonic() - began

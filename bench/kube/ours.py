@@ -19,7 +19,7 @@ from instaslice.kube.watch import Reflector
 async def main(kubeconfig: str, namespace: str, tally: Tally) -> None:
     async with await Client.connect(Path(kubeconfig)) as client:
         await client.raw("GET", "/version")
-        cache: Cache[Pod] = Cache(indexes={"node": lambda pod: [pod.spec.node_name]})
+        cache: Cache[Pod] = Cache()
         queue: Queue[Key] = Queue(clock=SystemClock())
         seen: dict[Key, str] = {}
 

@@ -25,7 +25,7 @@ from instaslice.api import crd, names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.doctor import check
 from instaslice.kube.client import Client, JsonOp, Selector
-from instaslice.kube.core import NAMESPACES, NODES, PODS, Bare
+from instaslice.kube.core import NAMESPACES, NODES, PODS, PartialObjectMetadata
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local import binaries, ports
@@ -39,7 +39,7 @@ ROUNDS = 8
 WITHIN_S = 60
 IDLE_S = 20
 PATIENCE = ["--grace", "3", "--deadline", "5"]
-ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
+ACCOUNTS = Resource(PartialObjectMetadata, "ServiceAccount", "serviceaccounts")
 AMOUNTS = {"cpu": "16", "memory": "64Gi", "ephemeral-storage": "50Gi", "pods": "110"}
 READY_NOW = ("True", "Serving")
 READY = {
@@ -150,7 +150,7 @@ async def furnish(client):
     await client.create(ACCOUNTS, {"metadata": {"namespace": "default", "name": "default"}})
     await client.create(NODES, {"metadata": {"name": NODE}})
     status = {"capacity": AMOUNTS, "allocatable": AMOUNTS, "conditions": [READY]}
-    await client.amend(NODES, Key("", NODE), {"status": status}, subresource="status")
+    await client.strategic_merge(NODES, Key("", NODE), {"status": status}, subresource="status")
     await client.patch(NODES, Key("", NODE), [JsonOp(op="add", path="/spec/taints", value=[])])
 
 
@@ -161,7 +161,7 @@ async def kubelet(client, home):
     async def advertise(resource, count):
         there = {resource: str(count)}
         status = {"status": {"capacity": there, "allocatable": there}}
-        await client.amend(NODES, Key("", NODE), status, subresource="status")
+        await client.strategic_merge(NODES, Key("", NODE), status, subresource="status")
 
     listener = Listener(home, advertise)
     await listener.start()

@@ -19,8 +19,8 @@ from instaslice.agent.node import NodeAgent, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
-from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice
-from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, cooldown
+from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Instaslice, PreparedSlice
+from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
@@ -29,7 +29,7 @@ from instaslice.kube.clock import Clock
 from instaslice.kube.coalescing_writer import CoalescingWriter, same_object
 from instaslice.kube.core import NODES, Node, ObjectReference
 from instaslice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
-from instaslice.kube.events import Recorder, Said
+from instaslice.kube.events import EventKey, Recorder
 from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.watch import Reflector
@@ -68,7 +68,7 @@ class AgentProcess:
         self._served: dict[str, ServedNode] = {}
         self._queue: Queue[str] = Queue(clock=clock)
         self._tasks: asyncio.TaskGroup | None = None
-        self._writing = asyncio.Semaphore(AT_ONCE)
+        self._writing = asyncio.Semaphore(CONCURRENT_WRITES)
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
         self._objects: Cache[Instaslice] = Cache()
@@ -183,8 +183,8 @@ class AgentProcess:
                 uid,
                 manager=MANAGER,
                 clock=self._clock,
-                cooldown=partial(cooldown, times=REPORT_TIMES),
-                written=None if instaslice.status == NOTHING_REPORTED else instaslice.status,
+                cooldown=partial(cooldown, times=STATUS_COOLDOWN),
+                written=None if instaslice.status == EMPTY_STATUS else instaslice.status,
                 subresource="status",
                 limit=self._writing,
             ),
@@ -256,7 +256,7 @@ class AgentProcess:
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
         log.warning("%s: %s", regarding.name, note)
-        self._recorder.record(Said(regarding, True, reason, action, note))
+        self._recorder.record(EventKey(regarding, True, reason, action, note))
 
 
 def _of_another(instaslice: Instaslice, node: Node) -> bool:

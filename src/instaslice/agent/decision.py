@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
 from instaslice.drivers import Slice
 from instaslice.geometry import Placement
@@ -137,7 +137,7 @@ def report_of(allocation: Allocation, state: SliceState, held: Slice | None = No
         mig_uuid=None if held is None else held.mig_uuid,
         gi=None if held is None else held.gi,
         ci=None if held is None else held.ci,
-        reason=words(reason),
+        reason=truncated(reason),
     )
 
 
@@ -237,5 +237,5 @@ def _report_foreign(held: Slice, gpu: GpuState) -> PreparedSlice:
         mig_uuid=held.mig_uuid,
         gi=held.gi,
         ci=held.ci,
-        reason=words(gpu.failures.get(slot_of(held), "")),
+        reason=truncated(gpu.failures.get(slot_of(held), "")),
     )

@@ -25,13 +25,13 @@ from instaslice.agent.decision import (
     slot_of,
     unreadable,
 )
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
 from instaslice.drivers import Driver, DriverError, Hung, InUse, Slice, SlotTaken, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.kube.clock import Clock
-from instaslice.kube.limits import grown
+from instaslice.kube.limits import exponential_delay
 
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
@@ -75,7 +75,7 @@ class _Backoff:
     def after(cls, before: "_Backoff | None", error: DriverError, now: float) -> "_Backoff":
         tries = before.tries + 1 if before else 0
         reason = UnhealthyReason.HUNG if isinstance(error, Hung) else UnhealthyReason.OTHER
-        return cls(str(error), tries, now + grown(FIRST_RETRY, LONGEST_RETRY, tries), reason)
+        return cls(str(error), tries, now + exponential_delay(FIRST_RETRY, LONGEST_RETRY, tries), reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +322,7 @@ class GpuWorker:
 
     def _fail(self, wanted: Allocation, reason: str) -> None:
         before = self._last[wanted.id]
-        failed = msgspec.structs.replace(before, state=SliceState.FAILED, reason=words(reason))
+        failed = msgspec.structs.replace(before, state=SliceState.FAILED, reason=truncated(reason))
         self._last = {**self._last, wanted.id: failed}
         self._context.failed(failed)
 

@@ -7,20 +7,20 @@ import msgspec
 from instaslice.agent.decision import report_of
 from instaslice.agent.gpu_worker import GpuWorker, WorkerContext
 from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
     READY,
     Allocation,
-    Condition,
+    ConditionStatus,
     GpuStatus,
     Health,
     Instaslice,
+    InstasliceCondition,
     InstasliceStatus,
     NodeCapacity,
     PreparedSlice,
     SliceState,
-    Truth,
 )
 from instaslice.api.summary import summary
 from instaslice.drivers import GpuUuid, Unhealthy, UnhealthyReason
@@ -142,9 +142,9 @@ class NodeAgent:
         generation = self._spec[1] if self._spec else 0
         now = self._context.clock.now()
         before = self._conditions
-        ready = (Truth.FALSE, "KubeletSilent") if kubelet_silence else (Truth.TRUE, "Serving")
+        ready = (ConditionStatus.FALSE, "KubeletSilent") if kubelet_silence else (ConditionStatus.TRUE, "Serving")
         self._conditions = (
-            _condition(before, READY, *ready, words(kubelet_silence), now),
+            _condition(before, READY, *ready, truncated(kubelet_silence), now),
             self._gpus_ready(before, now),
         )
         status = InstasliceStatus(
@@ -158,7 +158,7 @@ class NodeAgent:
         )
         return msgspec.structs.replace(status, summary=summary(status))
 
-    def _gpus_ready(self, before: tuple[Condition, ...], now: datetime) -> Condition:
+    def _gpus_ready(self, before: tuple[InstasliceCondition, ...], now: datetime) -> InstasliceCondition:
         unhealthy: dict[int, tuple[str, Unhealthy]] = {
             **{
                 each.index: (each.uuid or "UUID not known", each.unhealthy)
@@ -167,11 +167,11 @@ class NodeAgent:
             **{each.gpu.index: (each.gpu.uuid, each.unhealthy) for each in self._workers.values() if each.unhealthy},
         }
         if not unhealthy:
-            return _condition(before, GPUS_READY, Truth.TRUE, "AllWell", "", now)
+            return _condition(before, GPUS_READY, ConditionStatus.TRUE, "AllWell", "", now)
         reasons = {each.reason for _, each in unhealthy.values()}
         worst = next(reason for reason in UnhealthyReason if reason in reasons)
         message = "; ".join(_gpu_message(index, uuid, each) for index, (uuid, each) in sorted(unhealthy.items()))
-        return _condition(before, GPUS_READY, Truth.FALSE, worst, words(message), now)
+        return _condition(before, GPUS_READY, ConditionStatus.FALSE, worst, truncated(message), now)
 
     def _report_unknown_gpu(self, allocation: Allocation) -> PreparedSlice:
         """The report of an allocation on a GPU that is not in the node."""
@@ -186,7 +186,7 @@ class NodeAgent:
 def unserved(instaslice: Instaslice, why: str, now: datetime) -> InstasliceStatus:
     """The status of a node whose GPUs cannot be used at all."""
     before = instaslice.status
-    ready = _condition(before.conditions, READY, Truth.FALSE, "NoDriver", words(why), now)
+    ready = _condition(before.conditions, READY, ConditionStatus.FALSE, "NoDriver", truncated(why), now)
     generation = instaslice.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
 
@@ -203,7 +203,7 @@ def capacity(node: Node) -> NodeCapacity:
 def _gpu(worker: GpuWorker) -> GpuStatus:
     gpu, unhealthy = worker.gpu, worker.unhealthy
     health = Health.UNHEALTHY if unhealthy else Health.HEALTHY
-    reason = words(unhealthy.message) if unhealthy else ""
+    reason = truncated(unhealthy.message) if unhealthy else ""
     return GpuStatus(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)
 
 
@@ -226,11 +226,11 @@ def _boot_changed(before: str | None, now: str) -> str:
 
 
 def _condition(
-    before: tuple[Condition, ...], name: str, truth: Truth, reason: str, message: str, now: datetime
-) -> Condition:
+    before: tuple[InstasliceCondition, ...], name: str, truth: ConditionStatus, reason: str, message: str, now: datetime
+) -> InstasliceCondition:
     """The condition of that type; it keeps its transition time while its status does not change."""
     for each in before:
         if each.type == name and each.status is truth:
             now = each.last_transition_time
     moment = now.replace(microsecond=0)
-    return Condition(type=name, status=truth, reason=reason, last_transition_time=moment, message=message)
+    return InstasliceCondition(type=name, status=truth, reason=reason, last_transition_time=moment, message=message)

@@ -50,7 +50,7 @@ def _most(states: States) -> dict[str, int]:
     if states not in _known:
         most = {profile.name: states.kinds.most(p)[0] for p, profile in enumerate(states.profiles)}
         _known[states] = {
-            **{f"{names.GROUP}/{ProfileName.parse(name).resource}": count for name, count in most.items() if count},
+            **{names.resource_name(ProfileName.parse(name)): count for name, count in most.items() if count},
             names.MEMORY: states.most_label_gb(),
         }
     return _known[states]

@@ -13,7 +13,7 @@ Where one of them does not answer, nothing is destroyed: unknown is not free.
 from collections.abc import Sequence
 
 from instaslice.agent.kubelet.node_devices import NodeDevices
-from instaslice.api import names
+from instaslice.api.pods import mig_uuids
 from instaslice.drivers import Slice
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client, Selector
@@ -38,7 +38,7 @@ def _annotated(pods: Sequence[Pod], orphans: Sequence[Slice]) -> dict[Slice, str
     by: dict[str, Slice] = {each.mig_uuid: each for each in orphans if each.mig_uuid is not None}
     found = {}
     for pod in pods:
-        for uuid in () if pod.ended else pod.metadata.annotations.get(names.MIG_UUIDS, "").split(","):
+        for uuid in () if pod.ended else mig_uuids(pod):
             if uuid in by:
                 found[by[uuid]] = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
     return found

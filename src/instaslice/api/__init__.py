@@ -2,10 +2,12 @@
 
 names       every name of ours that stands in a Kubernetes object
 bounds      how long a string and how large a number in our objects may be
-instaslice  the Instaslice object of a node: what is promised there (spec) and what is there (status)
+instaslice  the Instaslice object of a node: what is allocated (spec) and what exists (status)
+pods        how we read a pod: its gate, our annotations, what its containers hold together
 geometries  a GPU model as it stands in a status, and back
 snapshot    everything a cluster says at one moment: lists of one revision
 summary     what `kubectl get instaslices` prints, from a status
+writing     how often the two writers of an Instaslice object write
 roles       what each of our processes may do, as RBAC rules
 writing     how the two writers of an Instaslice object spare the API server
 schema      a struct as a structural schema

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-MOST_WORDS = 1024
+MAX_MESSAGE = 1024
 
 Id = Annotated[str, Meta(min_length=1, max_length=128)]
 Label = Annotated[str, Meta(min_length=1, max_length=63)]
@@ -16,12 +16,12 @@ Name = Annotated[str, Meta(min_length=1, max_length=253)]
 """Any other name in Kubernetes, and the name of a GPU model."""
 Uuid = Annotated[str, Meta(min_length=1, max_length=64)]
 """Of a pod, a GPU (`GPU-…`), a slice (`MIG-…`) or a boot."""
-# Also names that a later driver may make up: whether a model has it is for geometry to say.
+# Also names of later drivers: whether a model has the profile is for geometry to decide.
 ProfileText = Annotated[str, Meta(max_length=32, pattern=r"^[1-9][0-9]*g\.[0-9]+gb([+-][a-z.]+)?$")]
-Words = Annotated[str, Meta(max_length=MOST_WORDS)]
-"""For people; `words` cuts a text to it."""
+Message = Annotated[str, Meta(max_length=MAX_MESSAGE)]
+"""For people; `truncated` cuts a text to it."""
 
-Slot = Annotated[int, Meta(ge=0, le=127)]
+Start = Annotated[int, Meta(ge=0, le=127)]
 """A memory slice of a GPU, counted from 0."""
 Size = Annotated[int, Meta(ge=1, le=128)]
 """A number of memory slices."""
@@ -29,7 +29,7 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Amount = Annotated[int, Meta(ge=0, extra_json_schema={"format": "int64"})]
 
 
-def many(most: int, *keys: str) -> Meta:
+def bounded_list(most: int, *keys: str) -> Meta:
     """A list of at most `most`. With keys it is a map by them: an apply owns entries, and no two are alike."""
     extra: dict[str, Any] = {"x-kubernetes-list-type": "atomic"}
     if keys:
@@ -37,6 +37,6 @@ def many(most: int, *keys: str) -> Meta:
     return Meta(max_length=most, extra_json_schema=extra)
 
 
-def words(text: str) -> str:
-    """The text, cut to what Words may hold: a driver's message can be longer than the server takes."""
-    return text if len(text) <= MOST_WORDS else text[: MOST_WORDS - 1] + "…"
+def truncated(text: str) -> str:
+    """The text, cut to the length of a Message: a driver's message can be longer than the server accepts."""
+    return text if len(text) <= MAX_MESSAGE else text[: MAX_MESSAGE - 1] + "…"

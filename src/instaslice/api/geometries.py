@@ -9,12 +9,12 @@ from typing import Annotated, Self
 
 import msgspec
 
-from instaslice.api.bounds import Count, Name, ProfileText, Size, Slot, many
+from instaslice.api.bounds import Count, Name, ProfileText, Size, Start, bounded_list
 from instaslice.geometry import Model
-from instaslice.kube.meta import Part
+from instaslice.kube.meta import ApiStruct
 
 
-class EngineCounts(Part, frozen=True):
+class EngineCounts(ApiStruct, frozen=True):
     """Engines that a slice takes from its GPU, or that a whole GPU has."""
 
     copy: Count = 0
@@ -24,19 +24,19 @@ class EngineCounts(Part, frozen=True):
     ofa: Count = 0
 
 
-class ProfileGeometry(Part, frozen=True):
+class ProfileGeometry(ApiStruct, frozen=True):
     """One slice size: how many memory slices it takes, where it may start, how many fit at most."""
 
     name: ProfileText
     size: Size
-    starts: Annotated[tuple[Slot, ...], many(128)]
+    starts: Annotated[tuple[Start, ...], bounded_list(128)]
     limit: Count
     compute: Count
     gb: Count
     engines: EngineCounts = EngineCounts()
 
 
-class ModelGeometry(Part, frozen=True):
+class ModelGeometry(ApiStruct, frozen=True):
     """A GPU model of this node with its legal placements."""
 
     name: Name
@@ -44,7 +44,7 @@ class ModelGeometry(Part, frozen=True):
     compute_slices: Count
     memory_gb: Count
     engines: EngineCounts = EngineCounts()
-    profiles: Annotated[tuple[ProfileGeometry, ...], many(64, "name")] = ()
+    profiles: Annotated[tuple[ProfileGeometry, ...], bounded_list(64, "name")] = ()
 
     @classmethod
     def of(cls, model: Model) -> Self:

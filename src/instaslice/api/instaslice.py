@@ -1,7 +1,7 @@
 """The Instaslice object: one per node, of the node's name, cluster-scoped.
 
-One writer a field. The agent of the node creates the object and writes `status` (what is there); the controller
-writes `spec` (what is promised there). Both send JSON patches: server-side apply costs the API server several times
+One writer per field. The agent of the node creates the object and writes `status` (what exists); the controller
+writes `spec` (what is allocated). Both send JSON patches: server-side apply costs the API server several times
 as much for a list of a hundred entries, and with one writer there is nothing to merge. The lists are maps by id, so
 that no two entries are alike and that others may apply.
 """
@@ -12,10 +12,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from instaslice.api.bounds import Amount, Count, Id, Label, Name, ProfileText, Size, Slot, Uuid, Words, many
+from instaslice.api.bounds import Amount, Count, Id, Label, Message, Name, ProfileText, Size, Start, Uuid, bounded_list
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.names import GROUP
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
 
@@ -36,8 +36,8 @@ class SliceState(StrEnum):
     CREATING = "creating"
     CREATED = "created"
     DELETING = "deleting"
-    # Stays until the allocation is gone from the spec: otherwise the controller could not tell a slice that is
-    # destroyed from one that the agent has not heard of yet.
+    # Stays until the allocation is gone from the spec: otherwise the controller could not tell a destroyed
+    # slice from one that the agent does not know yet.
     DELETED = "deleted"
     FAILED = "failed"
     # Its id is its MIG UUID, or `<gpu>/<gi>` where it is half made. The slot is taken, by whomever.
@@ -51,7 +51,7 @@ class Health(StrEnum):
     UNHEALTHY = "unhealthy"
 
 
-class Truth(StrEnum):
+class ConditionStatus(StrEnum):
     """The status of a condition."""
 
     TRUE = "True"
@@ -59,7 +59,7 @@ class Truth(StrEnum):
     UNKNOWN = "Unknown"
 
 
-class PodRef(Part, frozen=True):
+class PodRef(ApiStruct, frozen=True):
     """The pod that an allocation is for."""
 
     namespace: Label
@@ -67,7 +67,7 @@ class PodRef(Part, frozen=True):
     uid: Uuid
 
 
-class Allocation(Part, frozen=True):
+class Allocation(ApiStruct, frozen=True):
     """One slice that a container was promised, with the CPU (milli-cores) and memory (bytes) promised beside it."""
 
     id: Id
@@ -75,57 +75,57 @@ class Allocation(Part, frozen=True):
     container: Label
     profile: ProfileText
     gpu: Uuid
-    start: Slot
+    start: Start
     size: Size
     state: AllocationState
     cpu: Amount = 0
     memory: Amount = 0
-    reason: Words = ""
+    reason: Message = ""
 
     @property
     def wanted(self) -> bool:
         """Whether its slice is to exist. The agent acts on this alone; the rest of `state` is for people to read. Our
-        controller writes `deleting` for one that is not; `deleted` and `failed` from another hand mean the same."""
+        controller writes `deleting` for one that is not; `deleted` and `failed` by other writers mean the same."""
         return self.state not in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED)
 
 
-class InstasliceSpec(Part, frozen=True):
+class InstasliceSpec(ApiStruct, frozen=True):
     """What is promised on this node. Written by the controller alone."""
 
     # No default, so that an empty list is sent: the server makes null of an applied `spec: {}` that removes the last
     # entry, and then refuses it.
-    allocations: Annotated[tuple[Allocation, ...], many(512, "id")]
+    allocations: Annotated[tuple[Allocation, ...], bounded_list(512, "id")]
 
 
-class GpuStatus(Part, frozen=True):
+class GpuStatus(ApiStruct, frozen=True):
     """One GPU of the node; `model` names an entry of `models`."""
 
     uuid: Uuid
     index: Count
     model: Name
     health: Health
-    reason: Words = ""
+    reason: Message = ""
 
 
-class PreparedSlice(Part, frozen=True):
+class PreparedSlice(ApiStruct, frozen=True):
     """A slice on the hardware, or what became of one; its id is that of the allocation that it is for."""
 
     id: Id
     gpu: Uuid
     profile: ProfileText
-    start: Slot
+    start: Start
     size: Size
     state: SliceState
     mig_uuid: Uuid | None = None
     gi: Count | None = None
     ci: Count | None = None
-    reason: Words = ""
+    reason: Message = ""
     holder: Annotated[str, Meta(max_length=64)] | None = None
     """Of a foreign slice: the uid of the pod that holds it by the kubelet's word; empty where the kubelet names none,
     left out where there is no kubelet to ask."""
 
 
-class NodeCapacity(Part, frozen=True):
+class NodeCapacity(ApiStruct, frozen=True):
     """What pods may use of the node: CPU in milli-cores, memory in bytes."""
 
     cpu: Amount
@@ -136,48 +136,48 @@ READY = "Ready"
 """The condition that says whether pods can start with slices on the node."""
 
 
-class Condition(Part, frozen=True):
+class InstasliceCondition(ApiStruct, frozen=True):
     """A condition as Kubernetes writes them."""
 
     type: Name
-    status: Truth
+    status: ConditionStatus
     reason: Name
     last_transition_time: Annotated[datetime, Meta(tz=True)]
-    message: Words = ""
+    message: Message = ""
     observed_generation: Amount = 0
 
 
-class Summary(Part, frozen=True):
+class Summary(ApiStruct, frozen=True):
     """The node in a few words, for tables: a printer column can only quote a field."""
 
-    gpus: Words
+    gpus: Message
     slices: Count
-    free_memory: Words
+    free_memory: Message
 
 
-class InstasliceStatus(Part, frozen=True):
+class InstasliceStatus(ApiStruct, frozen=True):
     """What is on this node. Written by its agent alone. `observedGeneration` is the spec that it has taken note of."""
 
     observed_generation: Amount  # no default: a status must not be empty, see Spec
     boot_id: Uuid | None = None
     node: NodeCapacity | None = None
-    models: Annotated[tuple[ModelGeometry, ...], many(16, "name")] = ()
-    gpus: Annotated[tuple[GpuStatus, ...], many(64, "uuid")] = ()
-    slices: Annotated[tuple[PreparedSlice, ...], many(1024, "id")] = ()
-    conditions: Annotated[tuple[Condition, ...], many(16, "type")] = ()
+    models: Annotated[tuple[ModelGeometry, ...], bounded_list(16, "name")] = ()
+    gpus: Annotated[tuple[GpuStatus, ...], bounded_list(64, "uuid")] = ()
+    slices: Annotated[tuple[PreparedSlice, ...], bounded_list(1024, "id")] = ()
+    conditions: Annotated[tuple[InstasliceCondition, ...], bounded_list(16, "type")] = ()
     summary: Summary | None = None
 
 
-NOTHING_PROMISED = InstasliceSpec(allocations=())
-NOTHING_REPORTED = InstasliceStatus(observed_generation=0)
+EMPTY_SPEC = InstasliceSpec(allocations=())
+EMPTY_STATUS = InstasliceStatus(observed_generation=0)
 
 
-class Instaslice(Part, frozen=True):
+class Instaslice(ApiStruct, frozen=True):
     """The GPUs of one node: the slices promised to pods and the slices that exist."""
 
     metadata: ObjectMeta
-    spec: InstasliceSpec = NOTHING_PROMISED
-    status: InstasliceStatus = NOTHING_REPORTED
+    spec: InstasliceSpec = EMPTY_SPEC
+    status: InstasliceStatus = EMPTY_STATUS
 
 
 INSTASLICES = Resource(Instaslice, "Instaslice", "instaslices", version="v1alpha1", group=GROUP, namespaced=False)

@@ -1,5 +1,7 @@
 """Every name of ours that stands in a Kubernetes object. One place, so that nobody misspells one."""
 
+from instaslice.geometry import ProfileName
+
 GROUP = "gpu.das.com"
 
 GATE = f"{GROUP}/slice"
@@ -17,9 +19,9 @@ REQUESTED = f"{GROUP}/requested"
 MIG_UUIDS = f"{GROUP}/mig-uuids"
 """Annotation: the slices that the pod was given."""
 NODE = f"{GROUP}/node"
-"""Annotation: the node on which the pod was given them, and to which it was sent when its gate went."""
+"""Annotation: the node of those slices, to which the pod was pinned when it was ungated."""
 RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS, NODE)
-"""Annotations that only we write: what they say is believed."""
+"""Annotations that only we write, and trust."""
 
 SLICE_READY = f"{GROUP}/SliceReady"
 """Condition of a pod: whether its slices exist; its message says why not."""
@@ -29,11 +31,11 @@ MANAGED = f"{GROUP}/managed"
 TAINTED = f"{GROUP}/tainted"
 """Annotation of a node: that taint is ours, and not one that the node was registered with."""
 OPT_OUT = f"{GROUP}/slicing"
-"""Label of a namespace; `disabled` keeps us out of it."""
+"""Label of a namespace; `disabled` opts it out."""
 OPTED_OUT = "disabled"
 
 PLACEHOLDER = f"{GROUP}/placeholder"
-"""Label of the pods that stand for waiting ones before a node autoscaler."""
+"""Label of the pods that show a node autoscaler what others wait for."""
 WAITING = f"{GROUP}/waiting"
 """Annotation of a placeholder: the pod that it was made for."""
 PLACEHOLDER_PRIORITY = "instaslice-placeholder"
@@ -47,10 +49,15 @@ WEBHOOK = "instaslice-webhook"
 """The webhook's Service, and the stem of what else is named after it."""
 
 EMULATED = "local.gpu.das.com/emulated"
-"""Label of a node whose GPUs the agent plays; its value is their model, as we name it."""
+"""Label of a node whose GPUs are emulated; its value is their model, by our name."""
 FAULT = "local.gpu.das.com/fault"
-"""Annotation of such a node: what ails its GPUs now."""
+"""Annotation of such a node: the faults that its GPUs have now."""
 BOOT = "local.gpu.das.com/boot"
-"""Annotation of such a node: each new value is a start of the machine."""
+"""Annotation of such a node: each new value is a reboot."""
 GPU_COUNT = "nvidia.com/gpu.count"
 """Label: how many GPUs a node has, as NVIDIA's feature discovery writes it."""
+
+
+def resource_name(profile: ProfileName) -> str:
+    """The resource that nodes advertise for a profile: `gpu.das.com/mig-1g.5gb.me`."""
+    return f"{GROUP}/{profile.resource}"

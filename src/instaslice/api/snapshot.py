@@ -76,7 +76,7 @@ async def _list(client: Client, resource: Resource[T], version: str, unread: lis
     found: list[T] = []
     async for page in client.pages(resource, version=version):
         found += page.items or ()
-        for each in page.left_out:
+        for each in page.unreadable:
             name = key_of(each)
             why = str(each.error).removeprefix(f"{resource.kind} {name} ")
             unread.append(UnreadObject(f"{resource.kind.lower()} {name}", why))

@@ -5,9 +5,7 @@ demo, up, down, fetch, status   the local cluster
 simulate       a fleet without a cluster
 explain, doctor   why a pod waits; whether a cluster is consistent
 controller, webhook, agent   our processes
-sourcing       options that say where the programs of a local cluster come from
-numbers        numbers on the command line
-signals        runs a process until it is signalled
+terminal       what commands share: kinds of options, signals
 bars           GPUs as bars of coloured cells
 timeline       the states that pods have reached, and when
 cluster_watch  watches pods and Instaslice objects for `timeline`

@@ -17,8 +17,8 @@ from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
 from instaslice.api import names
-from instaslice.cli.numbers import Finite
-from instaslice.cli.signals import run_until_signalled
+from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
 from instaslice.kube.cache import freeze_heap
@@ -102,7 +102,7 @@ Examples:
 )
 @click.option(
     "--grace",
-    type=Finite(0),
+    type=FiniteRange(0),
     default=60.0,
     show_default=True,
     help="Seconds before a slice that no allocation names and no pod uses is destroyed.",
@@ -110,12 +110,12 @@ Examples:
 @click.option("--keep-foreign", is_flag=True, help="Never destroy slices that are not ours.")
 @click.option(
     "--deadline",
-    type=Finite(min=0, min_open=True),
+    type=FiniteRange(min=0, min_open=True),
     default=60.0,
     show_default=True,
     help="Seconds after which a call to a GPU counts as hung.",
 )
-@click.option("--rate", type=Finite(1), default=1000.0, show_default=True, help="Requests per second.")
+@click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
     node: str | None,

@@ -1,4 +1,4 @@
-"""`instaslice controller`: finds room for waiting pods, has their slices made, lets them go. One of several leads."""
+"""`instaslice controller`: places waiting pods, has their slices created, ungates them. One replica leads."""
 
 import asyncio
 import logging
@@ -12,8 +12,8 @@ from typing import NoReturn
 import click
 
 from instaslice.api import names
-from instaslice.cli.numbers import Finite
-from instaslice.cli.signals import run_until_signalled
+from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
@@ -40,35 +40,39 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--namespace", default=names.NAMESPACE, show_default=True, help="Where the Lease is.")
+@click.option("--namespace", default=names.NAMESPACE, show_default=True, help="Namespace of the Lease.")
 @click.option("--identity", help="Unique among the replicas.  [default: host name and process]")
 @click.option(
-    "--policy", type=click.Choice(policies.names()), default=policies.DEFAULT, show_default=True, help="Who goes where."
+    "--policy",
+    type=click.Choice(policies.names()),
+    default=policies.DEFAULT,
+    show_default=True,
+    help="How slices are placed.",
 )
 @click.option(
     "--patience",
-    type=Finite(0),
+    type=FiniteRange(0),
     default=Limits.patience,
     show_default=True,
-    help="Seconds that the first in line lets smaller pods pass; then room is kept for it.",
+    help="Seconds that the first pod in the queue lets smaller pods pass; then GPUs are reserved for it.",
 )
 @click.option(
     "--create-timeout",
-    type=Finite(1),
+    type=FiniteRange(1),
     default=Limits.create,
     show_default=True,
-    help="Seconds after which a node whose agent does not answer is left alone.",
+    help="Seconds after which a node whose agent does not answer gets no more pods.",
 )
 @click.option(
     "--bind-timeout",
-    type=Finite(1),
+    type=FiniteRange(1),
     default=Limits.bind,
     show_default=True,
-    help="Seconds after which a pod with slices that nobody binds fails and gives them back.",
+    help="Seconds after which a pod that has its slices but is not bound fails and releases them.",
 )
 @click.option(
     "--node-timeout",
-    type=Finite(1),
+    type=FiniteRange(1),
     default=Limits.node,
     show_default=True,
     help="Seconds after which a node that is not ready is given up.",
@@ -76,7 +80,7 @@ Examples:
 @click.option(
     "--taint-nodes",
     is_flag=True,
-    help=f"Keep the taint {names.MANAGED}:NoSchedule on the nodes whose GPUs are ours: pods without slices stay off.",
+    help=f"Keep the taint {names.MANAGED}:NoSchedule on nodes with sliced GPUs, against pods without slices.",
 )
 @click.option(
     "--autoscaling-hints",
@@ -86,7 +90,7 @@ Examples:
     metavar="N",
     help=f"Show node autoscalers what pods wait for, with at most N placeholder pods in {names.PLACEHOLDERS}; 0: off.",
 )
-@click.option("--rate", type=Finite(1), default=1000, show_default=True, help="Requests a second, at most.")
+@click.option("--rate", type=FiniteRange(1), default=1000, show_default=True, help="Maximum requests per second.")
 def command(
     kubeconfig: Path | None,
     namespace: str,
@@ -100,7 +104,7 @@ def command(
     autoscaling_hints: int,
     rate: float,
 ) -> None:
-    """Place the pods that wait for slices, and take slices back when their pods are gone."""
+    """Place the pods that wait for slices, and release the slices when their pods are gone."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     limits = Limits(patience=patience, create=create_timeout, bind=bind_timeout, node=node_timeout)
     who = identity or f"{socket.gethostname()}-{os.getpid()}"
@@ -126,20 +130,20 @@ def command(
             except* (Deposed, LeaseLost) as ended:
                 for error in leaves(ended):
                     log.warning("%s", error)
-                _begin_again()
+                _restart()
 
     asyncio.run(run())
     log.info("ended")
 
 
-def _begin_again() -> NoReturn:
+def _restart() -> NoReturn:
     """Become a new process in place of this one: the same command line, pid and output, and nothing else.
 
-    Nothing that was known may be trusted any more, and what lives on in this process (timers, a thread that learns,
-    caches that were taken out of garbage collection) can do harm. To exit would do as well where somebody starts us
-    again; but a Deployment waits ever longer before it does, and a local cluster does not. Sockets are closed with the
-    process, the lease was released.
+    Nothing that we know can be trusted any more, and what lives on in this process (timers, a thread that learns,
+    caches that were taken out of garbage collection) can do harm. Exiting would be enough where something restarts us;
+    but a Deployment backs off before it does, and a local cluster does not restart us at all. Sockets are closed with
+    the process, the lease was released.
     """
-    log.info("starting anew")
+    log.info("restarting")
     logging.shutdown()
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  our own command line

@@ -19,7 +19,7 @@ from instaslice.api import names
 from instaslice.cli import timeline
 from instaslice.cli.bars import bars, colours
 from instaslice.cli.cluster_watch import ClusterWatch
-from instaslice.cli.sourcing import source_options
+from instaslice.cli.terminal.program_source import source_options
 from instaslice.cli.timeline import Transition, table, waiting
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
-from instaslice.cli.numbers import Finite
+from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.doctor import Finding, wait_until_settled
 from instaslice.kube.client import Client
 
@@ -25,7 +25,7 @@ Examples:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option(
     "--wait",
-    type=Finite(0),
+    type=FiniteRange(0),
     default=0.0,
     metavar="SECONDS",
     help="Check repeatedly until nothing is wrong, for at most this long. A busy cluster has transient findings.",

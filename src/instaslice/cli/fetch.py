@@ -4,7 +4,7 @@ from pathlib import Path
 
 import click
 
-from instaslice.cli.sourcing import source_options
+from instaslice.cli.terminal.program_source import source_options
 from instaslice.local import binaries, components
 from instaslice.local.binaries import Source
 

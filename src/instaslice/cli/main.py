@@ -22,9 +22,9 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
     "explain": "Say why a pod waits and what would make it fit, or where its slices are.",
     "doctor": "Check that pods, nodes and slices agree with each other.",
-    "controller": "Place the pods that wait for slices, and take slices back when their pods are gone.",
+    "controller": "Place the pods that wait for slices, and release the slices when their pods are gone.",
     "webhook": "Serve the admission webhook that gates the pods that ask for slices.",
-    "agent": "Make and destroy the slices of a node, or of many emulated ones.",
+    "agent": "Create and destroy the slices of a node, or of many emulated ones.",
 }
 """Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""
 
@@ -65,14 +65,14 @@ def main() -> None:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
     except ExceptionGroup as group:
-        # Tasks that ran side by side. Anything but our own errors is a defect, and shows where it is.
+        # From concurrent tasks. Anything but our own errors is a defect, so its traceback is shown.
         if group.split(InstasliceError)[1] is not None:
             raise
         for each in leaves(group):
             click.echo(f"error: {each}", err=True)
         sys.exit(1)
     except OSError as error:
-        # A directory that cannot be written, a full disk: what the system says and where is all there is to say.
+        # A directory that cannot be written, a full disk: what the system says and where is all we know.
         where = f"{error.filename}: " if error.filename else ""
         click.echo(f"error: {where}{error.strerror or error}", err=True)
         sys.exit(1)

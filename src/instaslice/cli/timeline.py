@@ -12,8 +12,8 @@ from rich.text import Text
 
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation, Instaslice, PreparedSlice
+from instaslice.api.pods import gated
 from instaslice.controller.lifecycle import Phase, phase_of
-from instaslice.controller.wants import gated
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
 

@@ -8,24 +8,31 @@ from pathlib import Path
 import click
 
 from instaslice.api import names
-from instaslice.cli.numbers import Finite
-from instaslice.cli.signals import run_until_signalled
+from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.geometry import models
 from instaslice.kube.client import Client
-from instaslice.kube.clock import Clock, SystemClock
+from instaslice.kube.clock import SystemClock
 from instaslice.kube.meta import Key
-from instaslice.webhook.keeper import EVERY_SECONDS, FileKeeper, Keeper, SecretKeeper, begin, keep
-from instaslice.webhook.largest import MOST_GPUS, LargestNode
+from instaslice.webhook.certificate_sources import (
+    RENEW_SECONDS,
+    CertificateSource,
+    FileSource,
+    SecretSource,
+    renew,
+    start,
+)
+from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
 from instaslice.webhook.server import Webhook, serving
 
 PAUSE_SECONDS = 5.0
-"""Between saying that we stop and stopping."""
+"""Between reporting that we stop and stopping."""
 
 EXAMPLES = """\b
 Examples:
-  instaslice webhook                                in a cluster, with an authority of its own
-  instaslice webhook --cert-dir /etc/webhook/certs  with tls.crt and tls.key of somebody else, cert-manager say
-  instaslice webhook --model A100-40GB --max-gpus 8 no node will ever be larger: refuse what needs more
+  instaslice webhook                                in a cluster, with its own certificate authority
+  instaslice webhook --cert-dir /etc/webhook/certs  with tls.crt and tls.key from cert-manager, say
+  instaslice webhook --model A100-40GB --max-gpus 8 no node is larger: reject pods that need more
 """
 
 
@@ -49,27 +56,30 @@ Examples:
 )
 @click.option("--serve-as", multiple=True, metavar="NAME", help="A further name or address for the certificate.")
 @click.option(
-    "--configuration", default=names.WEBHOOK, show_default=True, help="The configuration whose caBundle is kept."
+    "--configuration",
+    default=names.WEBHOOK,
+    show_default=True,
+    help="Whose caBundle is kept up to date.",
 )
 @click.option("--model", "model_names", multiple=True, help="A GPU model of the cluster; repeat.  [default: all known]")
 @click.option(
-    "--max-gpus", type=click.IntRange(1), default=MOST_GPUS, show_default=True, help="GPUs of the largest node."
+    "--max-gpus", type=click.IntRange(1), default=MAX_GPUS, show_default=True, help="GPUs of the largest node."
 )
 @click.option(
     "--check-every",
-    type=Finite(0, min_open=True),
-    default=EVERY_SECONDS,
+    type=FiniteRange(0, min_open=True),
+    default=RENEW_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Between looks at certificates and configuration.",
+    help="Between checks of certificates and configuration.",
 )
 @click.option(
     "--drain",
-    type=Finite(0),
+    type=FiniteRange(0),
     default=PAUSE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="Go on answering for so long once asked to stop: the time in which the Service hears of it.",
+    help="How long to keep answering after SIGTERM, while the Service takes us out of its endpoints.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
@@ -86,7 +96,7 @@ def command(
     drain: float,
     kubeconfig: Path | None,
 ) -> None:
-    """Gate the pods that ask for slices, and turn away those that nothing could ever serve."""
+    """Gate the pods that ask for slices, and reject those that no node could ever serve."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     chosen = tuple(models.named(each) for each in model_names) or models.known()
     webhook = Webhook(LargestNode(chosen, max_gpus))
@@ -95,29 +105,24 @@ def command(
         raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")
     clock = SystemClock()
 
-    async def run() -> None:
-        async with AsyncExitStack() as stack:
-            keeper: Keeper
-            if cert_dir is not None:
-                keeper = FileKeeper(cert_dir)
-            else:
-                client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
-                served = [f"{service}.{namespace}.svc", *serve_as]
-                keeper = SecretKeeper(client, Key(namespace, name), served, configuration=configuration, clock=clock)
-            await begin(keeper, clock)
-            await _serve(webhook, keeper, clock, host, port, check_every, drain)
-
-    asyncio.run(run())
-
-
-async def _serve(
-    webhook: Webhook, keeper: Keeper, clock: Clock, host: str | None, port: int, check_every: float, drain: float
-) -> None:
-
     async def stop_serving() -> None:
         webhook.ready = False
         await clock.sleep(drain)
 
-    async with serving(webhook, keeper.context, host=host, port=port) as bound:
-        click.echo(f"serving on port {bound}")
-        await run_until_signalled(keep(keeper, clock, every=check_every), drain=stop_serving)
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            certificates: CertificateSource
+            if cert_dir is not None:
+                certificates = FileSource(cert_dir)
+            else:
+                client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+                served = [f"{service}.{namespace}.svc", *serve_as]
+                certificates = SecretSource(
+                    client, Key(namespace, name), served, configuration=configuration, clock=clock
+                )
+            await start(certificates, clock)
+            async with serving(webhook, certificates.context, host=host, port=port) as bound:
+                click.echo(f"serving on port {bound}")
+                await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)
+
+    asyncio.run(run())

@@ -20,7 +20,6 @@
     condition_writer   writes it, and the Event that goes with it
     patches            the patch that removes a pod's gate
     explain            everything there is to say of one pod
-    wants              the slices that a pod asks for
     requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
     pod_request        both, worked out once for a pod
     node_admission     whether a node's state, taints and labels let a pod in

@@ -17,7 +17,7 @@ from instaslice.controller.placeholders import PRIORITY, placeholder
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import PODS, Bare, Pod
+from instaslice.kube.core import PODS, PartialObjectMetadata, Pod
 from instaslice.kube.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from instaslice.kube.meta import Key, key_of
 from instaslice.kube.queue import Queue
@@ -26,7 +26,9 @@ from instaslice.kube.watch import Reflector
 
 log = logging.getLogger(__name__)
 
-PRIORITY_CLASSES = Resource(Bare, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False)
+PRIORITY_CLASSES = Resource(
+    PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
+)
 MANAGER = "instaslice-controller"
 
 PATIENCE = 10.0

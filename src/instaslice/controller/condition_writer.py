@@ -17,7 +17,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import PODS, Pod
 from instaslice.kube.errors import Conflict, NotFound
-from instaslice.kube.events import Recorder, Said, reference
+from instaslice.kube.events import EventKey, Recorder, reference
 from instaslice.kube.meta import key_of
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class ConditionWriter:
         self._recorder = Recorder(client, controller=CONTROLLER, instance=instance, clock=clock)
 
     def event(self, pod: Pod, condition: PodCondition) -> None:
-        said = Said(reference(PODS, pod), condition.warning, condition.reason, "Slice", condition.message)
+        said = EventKey(reference(PODS, pod), condition.warning, condition.reason, "Slice", condition.message)
         self._recorder.record(said)
 
     async def run(self) -> None:
@@ -80,6 +80,6 @@ class ConditionWriter:
         }
         body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         try:
-            await self._client.amend(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+            await self._client.strategic_merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
         except (NotFound, Conflict):
             return  # gone, or a new pod of that name

@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
-from instaslice.api.writing import AT_ONCE
+from instaslice.api.pods import gated
+from instaslice.api.writing import CONCURRENT_WRITES
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import AutoscalingHints
 from instaslice.controller.cluster_state import ClusterState
@@ -28,7 +29,6 @@ from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.spec_writer import SpecWriter
 from instaslice.controller.taints import Taints
-from instaslice.controller.wants import gated
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
@@ -131,7 +131,7 @@ class Controller:
             log.info("%d pods with slices or waiting, %d nodes", len(self.state.pods), len(self.instaslices))
             group.create_task(self._decide_when_woken(), name="decide")
             write = partial(self._apart, ObjectKind.INSTASLICE, self._write)
-            group.create_task(self.orders.specs.work(write, workers=AT_ONCE), name="write specs")
+            group.create_task(self.orders.specs.work(write, workers=CONCURRENT_WRITES), name="write specs")
             ungate = partial(self._apart, ObjectKind.POD, self._ungate)
             group.create_task(self.orders.ungates.work(ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
             fail = partial(self._apart, ObjectKind.POD, self._fail)

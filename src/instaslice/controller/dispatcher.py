@@ -11,18 +11,17 @@ from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
+from instaslice.api.pods import gated, pinned
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.orders import Limits, Orders
-from instaslice.controller.patches import pinned
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.pod_reconciler import SILENT, PodReconciler
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
-from instaslice.controller.wants import gated
 from instaslice.kube.core import Namespace, Node, Pod
 from instaslice.kube.storage import StorageObject
 from instaslice.placement import Demand, NodeName, Short

@@ -13,6 +13,7 @@ from random import Random
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.pods import gated, held_by_others, unbound, wanted
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
@@ -23,7 +24,6 @@ from instaslice.controller.pod_condition import FULL, PodCondition, condition_of
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
-from instaslice.controller.wants import gated, held_by_others, unbound, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of

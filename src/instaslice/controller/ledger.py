@@ -12,6 +12,7 @@ from instaslice.api.instaslice import (
     READY,
     Allocation,
     AllocationState,
+    ConditionStatus,
     GpuStatus,
     Health,
     Instaslice,
@@ -19,13 +20,12 @@ from instaslice.api.instaslice import (
     InstasliceStatus,
     PodRef,
     PreparedSlice,
-    Truth,
 )
+from instaslice.api.pods import Wanted
 from instaslice.api.summary import holds_slot
 from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
-from instaslice.controller.wants import Wanted
 from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
@@ -302,7 +302,9 @@ class Ledger:
         """Place nothing where the agent reports that no pod could start: its kubelet is silent, say."""
         ready = next((each for each in status.conditions if each.type == READY), None)
         before = record.unready
-        record.unready = (ready.message or ready.reason) if ready is not None and ready.status is Truth.FALSE else ""
+        record.unready = (
+            (ready.message or ready.reason) if ready is not None and ready.status is ConditionStatus.FALSE else ""
+        )
         if bool(before) != bool(record.unready):
             # Gated ones wait for the node to serve again.
             changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}

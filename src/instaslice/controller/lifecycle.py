@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.controller.wants import gated
+from instaslice.api.pods import gated
 from instaslice.kube.core import Pod
 
 

@@ -7,7 +7,7 @@ counts twice. No clock, no network, nothing awaited.
 
 from instaslice.controller.requests import Amounts, amounts
 from instaslice.kube.core import Node
-from instaslice.kube.quantities import words
+from instaslice.kube.quantities import humanized
 from instaslice.placement import Changes, NodeIndex, NodeName
 
 
@@ -83,8 +83,8 @@ class NodeCapacities:
         if free is None:
             return "node is not there"
         said = [
-            f"{resource}: {words(resource, amount, up=True)} wanted, "
-            f"{words(resource, max(0, free.get(resource, 0)), up=False)} free"
+            f"{resource}: {humanized(resource, amount, up=True)} wanted, "
+            f"{humanized(resource, max(0, free.get(resource, 0)), up=False)} free"
             for resource, amount in amounts.items()
             if amount > 0 and amount > free.get(resource, 0)
         ]

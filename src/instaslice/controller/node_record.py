@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from instaslice.api.instaslice import NOTHING_REPORTED, InstasliceSpec, InstasliceStatus
+from instaslice.api.instaslice import EMPTY_STATUS, InstasliceSpec, InstasliceStatus
 from instaslice.controller.reservations import TrackedAllocation
 from instaslice.geometry import Model
 from instaslice.placement import GpuId, Grant, NodeName
@@ -13,7 +13,7 @@ class NodeRecord:
     """One node: its allocations by id, and what else takes room on its GPUs."""
 
     name: NodeName
-    status: InstasliceStatus = NOTHING_REPORTED
+    status: InstasliceStatus = EMPTY_STATUS
     """The last report of its agent."""
     allocations: dict[str, TrackedAllocation] = field(default_factory=dict)
     """What the spec lists. The fleet holds those on `gpus`."""

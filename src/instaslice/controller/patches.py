@@ -28,12 +28,6 @@ def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
     ]
 
 
-def pinned(pod: Pod) -> str:
-    """The node that a pod past its gate is bound or was sent to; "" where nothing says it, as for one that an older
-    version ungated. Its affinity does not: there the pin stands among names that the user may have written."""
-    return pod.spec.node_name or pod.metadata.annotations.get(names.NODE, "")
-
-
 def _terms(pod: Pod) -> Sequence[NodeSelectorTerm]:
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = affinity and affinity.required

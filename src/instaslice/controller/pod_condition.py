@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from instaslice.api import names
+from instaslice.api.pods import gated, held_by_others, unbound
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.ledger import HEALTH
@@ -16,7 +17,6 @@ from instaslice.controller.node_record import NodeRecord
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.reservations import Reservation
-from instaslice.controller.wants import gated, held_by_others, unbound
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, NodeName, Plan, Short
 

@@ -6,14 +6,14 @@
 from collections.abc import Callable, Iterable
 from functools import partial
 
+from instaslice.api.pods import gated
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.orders import Orders
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.wants import gated
 from instaslice.kube.core import Pod
-from instaslice.kube.limits import grown
+from instaslice.kube.limits import exponential_delay
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 600.0
 
@@ -110,7 +110,7 @@ class PodQueue:
         count = self._backoffs[uid] = self._backoffs.get(uid, 0) + 1
         if count > 1:
             self._state.backing_off[uid] = why
-            wait = grown(FIRST_BACKOFF, LONGEST_BACKOFF, count - 2)
+            wait = exponential_delay(FIRST_BACKOFF, LONGEST_BACKOFF, count - 2)
             self._deadlines.at(self._clock() + wait, partial(self._backoff_over, uid))
 
     def reset_backoff(self, uid: str) -> None:

@@ -12,21 +12,20 @@ from random import Random
 
 from instaslice.api import names
 from instaslice.api.instaslice import PodRef
+from instaslice.api.pods import gated, held_by_others, lost_if_it_fails, pinned, refused_by_scheduler, unbound
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.lifecycle import Phase, phase_of
 from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.orders import Limits, Orders
-from instaslice.controller.patches import pinned
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.reservations import Reservation
 from instaslice.controller.scheduling.refused_nodes import owner
-from instaslice.controller.wants import gated, held_by_others, lost_if_it_fails, refused_by_scheduler, unbound
 from instaslice.kube.core import Pod
-from instaslice.kube.limits import grown
+from instaslice.kube.limits import exponential_delay
 from instaslice.placement import Grant, NodeName, Plan
 
 log = logging.getLogger(__name__)
@@ -265,7 +264,7 @@ class PodReconciler:
     def placement_failed(self, placement: Grant) -> None:
         """It is tried again later and later; at once when its agent reports the GPU as healthy again."""
         count = self._failures[placement] = self._failures.get(placement, 0) + 1
-        wait = grown(FIRST_RETRY, LONGEST_RETRY, count - 1)
+        wait = exponential_delay(FIRST_RETRY, LONGEST_RETRY, count - 1)
         self._deadlines.at(self._clock() + wait, partial(self._retry_placement, placement))
         self._orders.wake()
 

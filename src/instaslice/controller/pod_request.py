@@ -7,10 +7,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from instaslice.api.pods import Wanted, wanted
 from instaslice.controller import node_admission
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import Amounts, effective, split
-from instaslice.controller.wants import Wanted, wanted
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers, RequestKey

@@ -1,13 +1,16 @@
-"""What a pod asks of a node beside its slices, counted as kube-scheduler counts it.
+"""What a pod requests of a node besides its slices, counted as kube-scheduler counts it.
 
 Pure. Follows `PodRequests` of k8s.io/component-helpers, which Kubernetes calls part of its API. Only requests count;
 the API server has filled in those that stand in limits alone.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Mapping
+from functools import reduce
 
 from instaslice.api.names import GROUP
-from instaslice.kube.core import Container, Pod
+from instaslice.api.pods import held_together
+from instaslice.kube.core import Pod
 from instaslice.kube.quantities import counted, nano
 
 Amounts = Mapping[str, int]
@@ -31,7 +34,7 @@ def effective(pod: Pod) -> Amounts:
 
 
 def split(amounts: Amounts) -> tuple[Amounts, Amounts]:
-    """What is asked for of others, and what of us: slices by profile, and GPU memory."""
+    """The resources of others, and ours: slices by profile, and GPU memory."""
     ours = {name: amount for name, amount in amounts.items() if name.startswith(OURS)}
     return {name: amount for name, amount in amounts.items() if name not in ours}, ours
 
@@ -41,46 +44,21 @@ def amounts(texts: _Texts) -> dict[str, int]:
     return {name: counted(name, nano(text)) for name, text in texts.items()}
 
 
-def _pod(pod: Pod) -> dict[str, int]:
-    """In billionths."""
+def _pod(pod: Pod) -> Mapping[str, int]:
+    """In billionths: the most of any phase, from the first init container to the last container."""
     spec = pod.spec
-    sums = _containers(spec.containers or (), spec.init_containers or ())
+    phases = held_together(
+        spec.init_containers or (), spec.containers or (), lambda each: _billionths(each.resources.requests)
+    )
+    sums: Counter[str] = reduce(Counter.__or__, phases)
     if spec.resources is not None:
         for name, text in spec.resources.requests.items():
             if name in POD_LEVEL or name.startswith("hugepages-"):
                 sums[name] = nano(text)
     if spec.overhead:
-        _add(sums, spec.overhead)
+        sums.update(_billionths(spec.overhead))
     return sums
 
 
-def _containers(containers: Iterable[Container], before: Iterable[Container]) -> dict[str, int]:
-    """In billionths: the most that is in use at any time from the first init container to the last container."""
-    sums: dict[str, int] = {}
-    for container in containers:
-        _add(sums, container.resources.requests)
-    # An init container runs beside the sidecars that stand before it, and beside nothing else.
-    sidecars: dict[str, int] = {}
-    peak: dict[str, int] = {}
-    for container in before:
-        if container.sidecar:
-            _add(sums, container.resources.requests)
-            _add(sidecars, container.resources.requests)
-            _raise(peak, sidecars)
-        else:
-            beside = dict(sidecars)
-            _add(beside, container.resources.requests)
-            _raise(peak, beside)
-    _raise(sums, peak)
-    return sums
-
-
-def _add(sums: dict[str, int], texts: _Texts) -> None:
-    for name, text in texts.items():
-        sums[name] = sums.get(name, 0) + nano(text)
-
-
-def _raise(sums: dict[str, int], to: Mapping[str, int]) -> None:
-    for name, amount in to.items():
-        if amount > sums.get(name, 0):
-            sums[name] = amount
+def _billionths(texts: _Texts) -> dict[str, int]:
+    return {name: nano(text) for name, text in texts.items()}

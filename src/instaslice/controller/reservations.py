@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from instaslice.api.bounds import words
+from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
 from instaslice.controller.lifecycle import Phase, phase_of
 from instaslice.kube.core import Pod
@@ -43,7 +43,7 @@ class TrackedAllocation:
         return self.prepared.reason or "the agent gave no reason"
 
     def set_state(self, state: AllocationState, reason: str = "") -> None:
-        self.allocation = msgspec.structs.replace(self.allocation, state=state, reason=words(reason))
+        self.allocation = msgspec.structs.replace(self.allocation, state=state, reason=truncated(reason))
 
 
 @dataclass(slots=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice, InstasliceSpec
-from instaslice.api.writing import QUIET_SECONDS, SPEC_TIMES, cooldown, initial_delay
+from instaslice.api.writing import QUIET_SECONDS, SPEC_COOLDOWN, cooldown, initial_delay
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.kube.client import Client, JsonOp
@@ -57,7 +57,7 @@ class SpecWriter:
                 new.metadata.uid,
                 manager=self._manager,
                 clock=self._clock,
-                cooldown=partial(cooldown, times=SPEC_TIMES),
+                cooldown=partial(cooldown, times=SPEC_COOLDOWN),
                 written=new.spec,
             )
             self._objects[name] = _Object(writer, new.metadata.generation)
@@ -75,7 +75,7 @@ class SpecWriter:
         if self._ledger.fleet.full(node):
             known.begin_at = now  # nothing more can be promised there, so no other change will come
         elif known.begin_at is None:
-            known.begin_at = now + initial_delay(self._took, coming=coming)
+            known.begin_at = now + initial_delay(self._took, arriving=coming)
         return max(0.0, min(known.begin_at - now, QUIET_SECONDS))
 
     async def write(self, node: NodeName) -> float | None:

@@ -12,8 +12,8 @@ from instaslice.doctor.readable import geometries, node_error, pod_error
 from instaslice.doctor.requested import CHECKED, amounts, requested_amounts, requests_slices
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node
+from instaslice.kube.quantities import humanized as quantity
 from instaslice.kube.quantities import whole
-from instaslice.kube.quantities import words as quantity
 
 
 def node_suffices(cluster: ObservedCluster) -> Iterator[Finding]:

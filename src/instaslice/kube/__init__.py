@@ -1,16 +1,15 @@
-"""Our way to talk to an API server: thin, typed, on httptools and msgspec.
+"""Our way to talk to an API server: thin, typed, on aiohttp and msgspec.
 
-    config       where the server is and who we are        cache      all objects of a kind, indexed
-    connections  HTTP/1.1                                  watch      keeps a cache true
-    transport    retries, rate limit, errors               queue      keys to look at, each once
-    client       the verbs                                 lease      one leader among replicas
-    resource     a kind: its address and its struct        events     say it on the object
-    meta, core   the structs                               storage    those of volumes
-    lines        a stream cut into lines                   clock      time, injected
+    config       where the server is and who we are        cache       all objects of a kind
+    connections  HTTP/1.1, by aiohttp's client             watch       keeps a cache in sync
+    transport    retries, rate limit, errors               queue       keys to reconcile, each once
+    client       the verbs                                 lease       one leader among replicas
+    resource     a kind: its address and its struct        events      Events on objects
+    meta, core   the structs                               storage     those of volumes
+    lines        a stream cut into lines                   clock       time, injected
     limits       rate limit and backoff                    quantities  `500m`, `1.5Gi`
-    errors       what can go wrong
-    coalescing_writer  one patch in flight per object
+    errors       what can go wrong                         coalescing_writer  one patch in flight per object
 
-A controller is a Cache and a Reflector a kind, handlers that add keys to a Queue, and workers that read the caches and
-write through the Client; a TaskGroup around all of it, so that what fails ends the process. Knows nothing of GPUs.
+A controller is a Cache and a Reflector per kind, handlers that add keys to a Queue, and workers that read the caches
+and write through the Client; a TaskGroup around all of it, so that what fails ends the process. Knows nothing of GPUs.
 """

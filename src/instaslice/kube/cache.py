@@ -1,38 +1,33 @@
-"""All objects of one kind in memory, with indexes, kept true by a Reflector.
+"""All objects of one kind in memory, kept in sync by a Reflector.
 
-Reads never wait and never scan. Objects are shared and frozen. Everything runs on one event loop; nothing here awaits
-except `synced`.
+Reads never wait. Objects are shared and frozen. Everything runs on one event loop; nothing here awaits except `synced`.
 
-Two sources race: the watch, and the answers to our own writes, which may be read before or after the watch tells the
-same or more. Whatever is older than what is here is therefore ignored; only a complete list can go back, which is how
-a server that was restored from a backup is followed. designs/0002-our-own-kube-client.md has the cases.
+Two sources race: the watch, and the responses to our own writes, which may be read before or after the same change
+arrives on the watch. Whatever is older than what is here is therefore ignored; only a complete list can go back, which
+is how a server that was restored from a backup is followed. designs/0002-our-own-kube-client.md has the cases.
 """
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from instaslice.kube.meta import Key, Object, is_older, key_of
 
 T = TypeVar("T", bound=Object)
 
-Index = Callable[[T], Iterable[str]]
-"""The values under which an object is found: its node, its owner; none for an object that has none."""
 Handler = Callable[[T | None, T | None], None]
-"""Called with (old, new) after the cache changed: (None, new) came, (old, new) changed, (old, None) went. Old and new
-are the same object: one deleted and made anew under its name goes first and comes then. What it raises ends the watch
-and with it the process, so it hands its work to a queue."""
+"""Called with (old, new) after the cache changed: (None, new) added, (old, new) updated, (old, None) deleted. Old and
+new have the same uid: an object that was deleted and created again under its name is first deleted, then added. What a
+handler raises ends the watch and with it the process, so it hands its work to a queue."""
 
 
 class Cache(Generic[T]):
-    def __init__(self, *, indexes: Mapping[str, Index[T]] | None = None) -> None:
+    def __init__(self) -> None:
         self._objects: dict[Key, T] = {}
-        self._indexes = dict(indexes or {})
-        self._found: dict[str, dict[str, dict[Key, T]]] = {name: {} for name in self._indexes}
         self._handlers: list[Handler[T]] = []
         self._answered: set[Key] = set()
-        """Objects that an answer changed since the last complete list, and the watch has not caught up with."""
+        """Objects that a response changed since the last complete list, and the watch has not caught up with."""
         self._synced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -44,29 +39,21 @@ class Cache(Generic[T]):
     def get(self, key: Key) -> T | None:
         return self._objects.get(key)
 
-    def by(self, index: str, value: str) -> list[T]:
-        """The objects whose index function named this value, in the order they came."""
-        return list(self._found[index].get(value, {}).values())
-
     def on_change(self, handler: Handler[T]) -> None:
-        """Call it for what is here already, and for every change from now on."""
+        """Call the handler for what is here already, and for every change from now on."""
         self._handlers.append(handler)
         for thing in self:
             handler(None, thing)
-
-    @property
-    def is_synced(self) -> bool:
-        return self._synced.is_set()
 
     async def synced(self) -> None:
         """Return once the cache holds what a first complete list held."""
         await self._synced.wait()
 
     def replace(self, objects: Mapping[Key, T]) -> None:
-        """Become this complete list. Handlers hear the difference only: what left while nobody watched, what came,
+        """Become this complete list. Handlers get the difference only: what was deleted or added while nobody watched,
         what has another resource version; nothing twice."""
-        # The server may have made the list before it answered a write, so the list may lack what the answer said. If
-        # anything else is older in the list than here, this is a different history: etcd was restored from a backup.
+        # The server may have made the list before it answered a write, so the list may lack that write. If anything
+        # else is older in the list than here, this is a different history: etcd was restored from a backup.
         ahead = {key for key, thing in objects.items() if self._is_older(key, thing)}
         if not ahead <= self._answered:
             ahead = set()
@@ -79,15 +66,15 @@ class Cache(Generic[T]):
         self._synced.set()
 
     def upsert(self, new: T) -> None:
-        """Take in one object as the watch tells it; one that is older than what is here, or as old, is no news."""
+        """Store one object from the watch, unless it is older than what is here, or the same version."""
         key = key_of(new)
         if not self._is_older(key, new):
             self._answered.discard(key)
             self._put(key, new)
 
     def refresh(self, answer: T) -> None:
-        """Take in what a write of ours was answered with, before the watch tells the same. Of an object that is gone
-        by now, or is another, it is no news: the answer may be read after the watch has told of the end."""
+        """Store the response to a write of ours before the watch brings it. Ignored where the object is gone by now, or
+        was replaced by another: the response may be read after the deletion came on the watch."""
         key = key_of(answer)
         here = self._objects.get(key)
         if here is None or here.metadata.uid != answer.metadata.uid:
@@ -97,8 +84,8 @@ class Cache(Generic[T]):
             self._put(key, answer)
 
     def remove(self, last: T) -> None:
-        """Drop one object; handlers see its last state before the deletion as we knew it. Unknown is no news, and so
-        is the end of one that had the name before."""
+        """Drop one object; handlers get its last state before the deletion as we knew it. Ignored where it is unknown,
+        or where the deletion is that of an earlier object of this name."""
         key = key_of(last)
         here = self._objects.get(key)
         if here is None or self._is_older(key, last):
@@ -119,30 +106,14 @@ class Cache(Generic[T]):
             if old.metadata.uid != new.metadata.uid:
                 self._drop(key)
                 old = None
-            else:
-                self._forget(key, old)
         self._objects[key] = new
-        for name, values_of in self._indexes.items():
-            found = self._found[name]
-            for value in values_of(new):
-                found.setdefault(value, {})[key] = new
         for handler in self._handlers:
             handler(old, new)
 
     def _drop(self, key: Key) -> None:
         old = self._objects.pop(key)
-        self._forget(key, old)
         for handler in self._handlers:
             handler(old, None)
-
-    def _forget(self, key: Key, old: T) -> None:
-        for name, values_of in self._indexes.items():
-            found = self._found[name]
-            for value in values_of(old):
-                entries = found[value]
-                entries.pop(key, None)
-                if not entries:
-                    del found[value]
 
 
 def freeze_heap() -> None:

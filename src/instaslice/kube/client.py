@@ -16,17 +16,17 @@ import msgspec
 from instaslice.kube import config as configuration
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key, Object
-from instaslice.kube.resource import Page, Resource
+from instaslice.kube.resource import ListPage, Resource
 from instaslice.kube.transport import Chunks, Transport
 
 T = TypeVar("T", bound=Object)
 
-PAGE = 500
+PAGE_SIZE = 500
 Body = Mapping[str, Any]
 
 
 class JsonOp(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One step of a JSON patch. A `test` before a `remove` keeps a race from removing what another put there."""
+    """One step of a JSON patch. A `test` before a `remove` keeps a race from removing what somebody else put there."""
 
     op: str
     path: str
@@ -77,7 +77,7 @@ class Client:
     ) -> Self:
         """Read the configuration (config.load says which) and the credentials; nothing is sent yet.
 
-        `rate` requests a second, `burst` at once: what we may ask of a server that others need too.
+        `rate` requests per second, `burst` at once: others need the server too.
         """
         clock = clock or SystemClock()
         config = await configuration.load(kubeconfig, context=context, clock=clock)
@@ -104,20 +104,20 @@ class Client:
         """All objects. Raises Unreadable where one of them cannot be read: the rest is not all."""
         found: builtins.list[T] = []
         async for page in self.pages(resource, selector):
-            if page.left_out:
-                raise page.left_out[0].error
+            if page.unreadable:
+                raise page.unreadable[0].error
             found += page.items or ()
         return found
 
     async def pages(
         self, resource: Resource[T], selector: Selector = EVERYTHING, *, version: str = ""
-    ) -> AsyncIterator[Page[T]]:
-        """A consistent list, PAGE objects at a time; each page carries the version of the whole, and says what
-        could not be read. `version` asks for the state of exactly that resource version.
+    ) -> AsyncIterator[ListPage[T]]:
+        """A consistent list, PAGE_SIZE objects at a time; each page carries the version of the whole, and what could
+        not be decoded. `version` asks for the state of exactly that resource version.
 
-        Raises Gone when the reader was so slow that the server forgot the version it began with.
+        Raises Gone when the reader was so slow that the server compacted the version it began with.
         """
-        params = {**selector.params(), "limit": str(PAGE)}
+        params = {**selector.params(), "limit": str(PAGE_SIZE)}
         start = {"resourceVersion": version, "resourceVersionMatch": "Exact"} if version else {}
         what = f"list {resource.plural} {selector.namespace}".rstrip()
         while True:
@@ -186,7 +186,7 @@ class Client:
         """JSON merge patch: null removes, lists are replaced whole."""
         return await self._patched(resource, key, body, "application/merge-patch+json", manager, subresource)
 
-    async def amend(
+    async def strategic_merge(
         self, resource: Resource[T], key: Key, body: Body, *, manager: str = "", subresource: str = ""
     ) -> T:
         """Strategic merge patch: as merge, but lists that are maps (conditions) are merged by their key. For kinds that
@@ -194,8 +194,8 @@ class Client:
         return await self._patched(resource, key, body, "application/strategic-merge-patch+json", manager, subresource)
 
     async def delete(self, resource: Resource[T], key: Key, *, uid: str = "", grace_seconds: int | None = None) -> None:
-        """Ask for the object to go; it may still be there when this returns. With `uid`, Conflict if the name has been
-        taken by another object since."""
+        """Request the deletion; the object may still be there when this returns. With `uid`, Conflict if another object
+        has the name by now."""
         options: dict[str, Any] = {"preconditions": {"uid": uid}} if uid else {}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds

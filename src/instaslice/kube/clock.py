@@ -1,6 +1,6 @@
 """Time from outside, so that a test can hold it still.
 
-Everything in this room that waits or measures takes a Clock; only SystemClock looks at the real one.
+Everything in this package that waits or measures takes a Clock; only SystemClock reads the real one.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """Where the API server is and who we are: from a pod's service account, or from a kubeconfig.
 
-A pod needs no library: two environment variables and two files, the token read anew each minute because the kubelet
-replaces it. Certificates in files are looked at before each connection: they are replaced too, if not as often. A
+A pod needs no library: two environment variables and two files, the token read again each minute because the kubelet
+replaces it. Certificate files are checked before each request: they are replaced too, if less often. A
 kubeconfig (contexts, merged files, exec plugins, OIDC, proxies) is read by kubernetes_asyncio, imported only then: it
 costs 37 MB that no agent should pay. designs/0002-our-own-kube-client.md has the comparison.
 """
@@ -40,11 +40,11 @@ class Config(Protocol):
     proxy: str | None
 
     def tls(self) -> ssl.SSLContext:
-        """For the next connection, where the server speaks TLS."""
+        """For the next request, where the server speaks TLS."""
         ...
 
     async def authorization(self, *, refused: bool = False) -> str | None:
-        """The Authorization header of the next request. `refused`: the last one got a 401, so look again now."""
+        """The Authorization header of the next request. `refused`: the last one got a 401, so read it again now."""
         ...
 
 
@@ -140,8 +140,8 @@ class FromKubeconfig:
         return self._tls.context()
 
     async def authorization(self, *, refused: bool = False) -> str | None:
-        # A client certificate is in the TLS context already and has nothing to read anew. A token may come from a
-        # file or a plugin; the library does not say which, so all are looked up again, as its own refresh does.
+        # A client certificate is in the TLS context already and has nothing to read again. A token may come from a
+        # file or a plugin; the library does not say which, so all are read again, as its own refresh does.
         stale = self._authorization and self._clock.monotonic() - self._at >= REREAD_SECONDS
         if refused or stale:
             await _reading(self, "log in again, then retry")
@@ -244,7 +244,7 @@ def _existing(paths: str, remedy: str) -> list[str]:
 
 
 def _check(file: Path) -> None:
-    """What the library would answer with a traceback."""
+    """What the library would report as a traceback."""
     try:
         content = yaml.safe_load(file.read_text())
     except OSError as error:
@@ -253,7 +253,7 @@ def _check(file: Path) -> None:
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise KubeconfigError(
-            f"kubeconfig {file} is not YAML ({_one_line(error)}): mend it, or write it anew with your provider's login"
+            f"kubeconfig {file} is not YAML ({_one_line(error)}): correct it, or create it with your provider's login"
         ) from error
     if not isinstance(content, dict):
         raise KubeconfigError(f"kubeconfig {file} is not a kubeconfig (no clusters in it): give another file")
@@ -264,7 +264,7 @@ async def _reading(config: FromKubeconfig, remedy: str) -> None:
         await config.read()
     except Exception as error:
         # The library raises its own exception, but also KeyError, TypeError, AssertionError and binascii.Error on
-        # files it did not foresee, and whatever an exec plugin's start raises. To the user all are the same thing.
+        # files it does not expect, and whatever an exec plugin's start raises. To the user all are the same thing.
         raise KubeconfigError(f"kubeconfig {config.source} is not usable ({_one_line(error)}): {remedy}") from error
 
 

@@ -7,55 +7,55 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
 
-class Bare(Part, frozen=True):
-    """Any object, when only its name matters."""
+class PartialObjectMetadata(ApiStruct, frozen=True):
+    """Any object, where only its metadata matters."""
 
     metadata: ObjectMeta
 
 
-class Namespace(Part, frozen=True):
+class Namespace(ApiStruct, frozen=True):
     metadata: ObjectMeta
 
 
-class SchedulingGate(Part, frozen=True):
+class SchedulingGate(ApiStruct, frozen=True):
     name: str
 
 
-class Resources(Part, frozen=True):
+class ResourceRequirements(ApiStruct, frozen=True):
     limits: dict[str, str | int] = msgspec.field(default_factory=dict)
     requests: dict[str, str | int] = msgspec.field(default_factory=dict)
 
 
-class ContainerPort(Part, frozen=True):
+class ContainerPort(ApiStruct, frozen=True):
     host_port: int = 0
     host_ip: str = msgspec.field(name="hostIP", default="")
     protocol: str = "TCP"
 
 
-class Container(Part, frozen=True):
+class Container(ApiStruct, frozen=True):
     name: str
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
     ports: list[ContainerPort] | None = None
 
     @property
     def sidecar(self) -> bool:
-        """Of an init container: it keeps running beside the others."""
+        """Of an init container: it runs on beside the containers that follow."""
         return self.restart_policy == "Always"
 
 
-class Toleration(Part, frozen=True):
+class Toleration(ApiStruct, frozen=True):
     key: str = ""
     operator: str = "Equal"
     value: str = ""
     effect: str = ""
 
 
-class Requirement(Part, frozen=True):
+class Requirement(ApiStruct, frozen=True):
     """One line of a node selector term: a label or field, `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`. Label
     selectors have the first four."""
 
@@ -64,33 +64,33 @@ class Requirement(Part, frozen=True):
     values: list[str] | None = None
 
 
-class NodeSelectorTerm(Part, frozen=True):
+class NodeSelectorTerm(ApiStruct, frozen=True):
     match_expressions: list[Requirement] | None = None
     match_fields: list[Requirement] | None = None
 
 
-class NodeSelector(Part, frozen=True):
+class NodeSelector(ApiStruct, frozen=True):
     node_selector_terms: list[NodeSelectorTerm] | None = None
 
 
-class PreferredTerm(Part, frozen=True):
+class PreferredTerm(ApiStruct, frozen=True):
     weight: int
     preference: NodeSelectorTerm
 
 
-class NodeAffinity(Part, frozen=True):
+class NodeAffinity(ApiStruct, frozen=True):
     required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
     preferred: list[PreferredTerm] | None = msgspec.field(
         name="preferredDuringSchedulingIgnoredDuringExecution", default=None
     )
 
 
-class LabelSelector(Part, frozen=True):
+class LabelSelector(ApiStruct, frozen=True):
     match_labels: dict[str, str] | None = None
     match_expressions: list[Requirement] | None = None
 
 
-class PodAffinityTerm(Part, frozen=True):
+class PodAffinityTerm(ApiStruct, frozen=True):
     """The API server has merged `matchLabelKeys` and `mismatchLabelKeys` into the selector."""
 
     topology_key: str
@@ -99,12 +99,12 @@ class PodAffinityTerm(Part, frozen=True):
     namespace_selector: LabelSelector | None = None
 
 
-class WeightedTerm(Part, frozen=True):
+class WeightedTerm(ApiStruct, frozen=True):
     weight: int
     pod_affinity_term: PodAffinityTerm
 
 
-class PodAffinity(Part, frozen=True):
+class PodAffinity(ApiStruct, frozen=True):
     """Towards other pods, or away from them."""
 
     required: list[PodAffinityTerm] | None = msgspec.field(
@@ -115,13 +115,13 @@ class PodAffinity(Part, frozen=True):
     )
 
 
-class Affinity(Part, frozen=True):
+class Affinity(ApiStruct, frozen=True):
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
-class TopologySpreadConstraint(Part, frozen=True):
+class TopologySpreadConstraint(ApiStruct, frozen=True):
     max_skew: int
     topology_key: str
     when_unsatisfiable: str
@@ -132,15 +132,15 @@ class TopologySpreadConstraint(Part, frozen=True):
     match_label_keys: list[str] | None = None
 
 
-class ClaimSource(Part, frozen=True):
+class ClaimSource(ApiStruct, frozen=True):
     claim_name: str
 
 
-class EphemeralSource(Part, frozen=True):
+class EphemeralSource(ApiStruct, frozen=True):
     """A volume for which Kubernetes makes a claim of its own, named after pod and volume."""
 
 
-class Disk(Part, frozen=True):
+class Disk(ApiStruct, frozen=True):
     """A volume that the pod names itself and that only one pod of a node may write to: a disk in Google's or Amazon's
     cloud, iSCSI, Ceph. Each kind fills in its own fields."""
 
@@ -153,7 +153,7 @@ class Disk(Part, frozen=True):
     read_only: bool = False
 
 
-class Volume(Part, frozen=True):
+class Volume(ApiStruct, frozen=True):
     name: str
     persistent_volume_claim: ClaimSource | None = None
     ephemeral: EphemeralSource | None = None
@@ -163,7 +163,7 @@ class Volume(Part, frozen=True):
     rbd: Disk | None = None
 
 
-class PodSpec(Part, frozen=True):
+class PodSpec(ApiStruct, frozen=True):
     node_name: str = ""
     containers: list[Container] | None = None
     init_containers: list[Container] | None = None
@@ -176,10 +176,10 @@ class PodSpec(Part, frozen=True):
     priority: int = 0
     overhead: dict[str, str | int] | None = None
     # Requests of the pod as a whole, which count in place of its containers'.
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
 
 
-class Condition(Part, frozen=True):
+class Condition(ApiStruct, frozen=True):
     """A condition of a pod or a node."""
 
     type: str
@@ -189,45 +189,45 @@ class Condition(Part, frozen=True):
     last_transition_time: datetime | None = None
 
 
-class PodStatus(Part, frozen=True):
+class PodStatus(ApiStruct, frozen=True):
     phase: str = ""
     reason: str = ""
     message: str = ""
     conditions: list[Condition] | None = None
 
 
-class Pod(Part, frozen=True):
+class Pod(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
     @property
     def ended(self) -> bool:
-        """Succeeded or failed: nothing of it runs any more, nor ever will."""
+        """Succeeded or failed: nothing of it runs, or will run again."""
         return self.status.phase in ("Succeeded", "Failed")
 
     def condition(self, name: str) -> Condition | None:
         return next((each for each in self.status.conditions or () if each.type == name), None)
 
 
-class Taint(Part, frozen=True):
+class Taint(ApiStruct, frozen=True):
     key: str
     effect: str
     value: str = ""
 
 
-class NodeSpec(Part, frozen=True):
+class NodeSpec(ApiStruct, frozen=True):
     taints: list[Taint] | None = None
     unschedulable: bool = False
 
 
-class NodeStatus(Part, frozen=True):
+class NodeStatus(ApiStruct, frozen=True):
     allocatable: dict[str, str] = msgspec.field(default_factory=dict)
     capacity: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: list[Condition] | None = None
 
 
-class Node(Part, frozen=True):
+class Node(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
@@ -237,7 +237,7 @@ class Node(Part, frozen=True):
         return any(each.type == "Ready" and each.status == "True" for each in self.status.conditions or ())
 
 
-class LeaseSpec(Part, frozen=True):
+class LeaseSpec(ApiStruct, frozen=True):
     """Times are strings: the server takes exactly six digits after the second, which `micro_time` writes."""
 
     holder_identity: str = ""
@@ -247,12 +247,12 @@ class LeaseSpec(Part, frozen=True):
     lease_transitions: int = 0
 
 
-class Lease(Part, frozen=True):
+class Lease(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: LeaseSpec = LeaseSpec()
 
 
-class ObjectReference(Part, frozen=True):
+class ObjectReference(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
     namespace: str = ""
@@ -260,12 +260,12 @@ class ObjectReference(Part, frozen=True):
     uid: str = ""
 
 
-class EventSeries(Part, frozen=True):
+class EventSeries(ApiStruct, frozen=True):
     count: int
     last_observed_time: str
 
 
-class Event(Part, frozen=True):
+class Event(ApiStruct, frozen=True):
     """events.k8s.io/v1."""
 
     metadata: ObjectMeta

@@ -1,22 +1,22 @@
 """What can go wrong between us and an API server.
 
     KubeError                   status, reason, message: what the server answered
-    ├── Refused                 any other 4xx: the server, a policy or a webhook has judged the request
+    ├── Refused                 any other 4xx: the server, a policy or a webhook refused the request
     │   ├── BadRequest          400  the request itself is wrong; what a webhook denies with unless it says otherwise
     │   ├── Unauthorized        401  who we are is not known
     │   ├── Forbidden           403  who we are may not do this
     │   └── Invalid             422  the object breaks its schema or a rule
     ├── NotFound                404
-    ├── Conflict                409  someone else wrote first, or owns the field
+    ├── Conflict                409  somebody else wrote first, or owns the field
     │   └── AlreadyExists       409  create only
     ├── Gone                    410  the resource version is too old: list again
     ├── TooManyRequests         429  retry_after says when
     ├── ServerError             5xx
     ├── Unreachable             no answer at all: refused, reset, timed out
-    ├── Unreadable              an answer, or one object in it, that is not what we take it for
-    ├── LeaseLost               somebody else may be the leader now
+    ├── Unreadable              an answer, or one object in it, that does not have the form of its kind
+    ├── LeaseLost               another replica may lead now
     ├── KubeconfigError         the file that says where the server is
-    └── BadQuantity             a text that is no amount of a resource
+    └── BadQuantity             a text that is not a quantity
 
 Each message starts with the verb and the object: `get pods team-a/train: 404 NotFound: pods "train" not found`.
 """
@@ -140,24 +140,24 @@ class Status(msgspec.Struct, gc=False):
 def from_answer(what: str, status: int, body: bytes, retry_after: str | None = None) -> KubeError:
     """The error for an answer that is not a success. `what` is the verb and the object."""
     try:
-        told = msgspec.json.decode(body, type=Status)
+        answer = msgspec.json.decode(body, type=Status)
     except msgspec.DecodeError:
         # Something between us and the API server answered: a load balancer, an authenticating proxy.
-        told = Status(message=" ".join(body[:200].decode(errors="replace").split()), code=status)
-    return from_status(what, told, status, retry_after)
+        answer = Status(message=" ".join(body[:200].decode(errors="replace").split()), code=status)
+    return from_status(what, answer, status, retry_after)
 
 
-def from_status(what: str, told: Status, status: int, retry_after: str | None = None) -> KubeError:
+def from_status(what: str, answer: Status, status: int, retry_after: str | None = None) -> KubeError:
     """The error for a Status object, whether it came as an answer or inside a watch."""
-    causes = {cause.reason for cause in (told.details and told.details.causes) or ()}
+    causes = {cause.reason for cause in (answer.details and answer.details.causes) or ()}
     other = ServerError if status >= 500 else Refused if status >= 400 else KubeError
     kind = _BY_STATUS.get(status, other)
-    if told.reason == "AlreadyExists":
+    if answer.reason == "AlreadyExists":
         kind = AlreadyExists
     elif "ResourceVersionTooLarge" in causes:
         kind = Gone
     wait = float(retry_after) if retry_after and retry_after.isdigit() else None
-    if wait is None and told.details and told.details.retry_after_seconds:
-        wait = told.details.retry_after_seconds
-    message = f"{what}: {status} {told.reason}: {told.message}"
-    return kind(message, status=status, reason=told.reason, retry_after=wait)
+    if wait is None and answer.details and answer.details.retry_after_seconds:
+        wait = answer.details.retry_after_seconds
+    message = f"{what}: {status} {answer.reason}: {answer.message}"
+    return kind(message, status=status, reason=answer.reason, retry_after=wait)

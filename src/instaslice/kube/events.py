@@ -1,7 +1,7 @@
-"""Say on an object what happened to it, so that `kubectl describe` explains it.
+"""Events on an object, so that `kubectl describe` explains what happened to it.
 
-Recording never waits and never fails the caller. The same thing said again becomes one Event with a count, written at
-most once every `REPEAT_SECONDS`: a pod that waits for an hour does not fill etcd with its waiting.
+Recording never waits and never fails the caller. A repetition becomes one Event with a count, written at most once
+every `REPEAT_SECONDS`: a pod that waits for an hour does not fill etcd.
 """
 
 import logging
@@ -25,14 +25,14 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Object)
 
 REPEAT_SECONDS = 60.0
-MOST_REMEMBERED = 4096
-MOST_NOTE = 1024
-MOST_TRIES = 6
+MAX_RECORDS = 4096
+MAX_NOTE = 1024
+MAX_TRIES = 6
 RETRY_SECONDS = 2.0
 """After the first failure, longer after each further one: an event outlasts half a minute without a server."""
 
 
-class Said(NamedTuple):
+class EventKey(NamedTuple):
     """What makes two events the same."""
 
     regarding: ObjectReference
@@ -43,7 +43,7 @@ class Said(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Memory:
+class _Record:
     count: int = 0
     written: int = 0
     tries: int = 0
@@ -59,28 +59,28 @@ class Recorder:
         self._controller = controller
         self._instance = instance
         self._clock = clock
-        self._memory: OrderedDict[Said, _Memory] = OrderedDict()
-        self._queue: Queue[Said] = Queue(clock=clock)
+        self._records: OrderedDict[EventKey, _Record] = OrderedDict()
+        self._queue: Queue[EventKey] = Queue(clock=clock)
         self._number = 0
         self.lost = 0
-        """Events that the server did not take, or that were too many to remember: for metrics."""
+        """Events that the server did not accept, or that were too many to track: for metrics."""
 
-    def record(self, said: Said) -> None:
-        """Have it written soon. Safe at any rate and before `run`; beyond MOST_REMEMBERED different ones the oldest is
-        forgotten."""
-        memory = self._memory.get(said)
-        if memory is None:
-            memory = self._memory[said] = _Memory()
-            if len(self._memory) > MOST_REMEMBERED:
-                _, oldest = self._memory.popitem(last=False)
+    def record(self, event: EventKey) -> None:
+        """Have it written soon. Safe at any rate and before `run`; beyond MAX_RECORDS different ones the oldest is
+        dropped."""
+        record = self._records.get(event)
+        if record is None:
+            record = self._records[event] = _Record()
+            if len(self._records) > MAX_RECORDS:
+                _, oldest = self._records.popitem(last=False)
                 self.lost += oldest.written == 0
-        self._memory.move_to_end(said)
-        memory.count += 1
-        if memory.written == 0:
-            self._queue.add(said)
+        self._records.move_to_end(event)
+        record.count += 1
+        if record.written == 0:
+            self._queue.add(event)
         else:
-            wait = memory.last_write + REPEAT_SECONDS - self._clock.monotonic()
-            self._queue.add_after(said, max(0.0, wait))
+            wait = record.last_write + REPEAT_SECONDS - self._clock.monotonic()
+            self._queue.add_after(event, max(0.0, wait))
 
     async def run(self) -> None:
         """Write what is recorded until cancelled, or until `close` and all is written."""
@@ -89,67 +89,67 @@ class Recorder:
     def close(self) -> None:
         self._queue.shut_down()
 
-    async def _write(self, said: Said) -> float | None:
-        memory = self._memory.get(said)
-        if memory is None or memory.written == memory.count:
+    async def _write(self, event: EventKey) -> float | None:
+        record = self._records.get(event)
+        if record is None or record.written == record.count:
             return None
-        count = memory.count
+        count = record.count
         try:
-            if memory.key is not None:
-                await self._repeat(memory.key, count)
+            if record.key is not None:
+                await self._repeat(record.key, count)
             else:
-                memory.key = await self._create(said, count)
+                record.key = await self._create(event, count)
         except NotFound:
             # The server forgets Events after an hour, and everything in a namespace that is going away.
-            again = memory.key is not None
-            memory.key = None
-            if again:
+            gone = record.key is not None
+            record.key = None
+            if gone:
                 return 0.0
-            self._lose(said)
+            self._drop(event)
         except (Forbidden, ServerError, TooManyRequests, Unreachable) as error:
-            # A server that was just started refuses us until it has read its roles.
+            # A server that has just started forbids everything until it has read its roles.
             log.warning("%s", error)
-            memory.tries += 1
-            if memory.tries < MOST_TRIES:
-                return RETRY_SECONDS * memory.tries
-            self._lose(said)
+            record.tries += 1
+            if record.tries < MAX_TRIES:
+                return RETRY_SECONDS * record.tries
+            self._drop(event)
         except KubeError as error:
             log.warning("%s", error)
-            self._lose(said)
+            self._drop(event)
         else:
-            memory.written, memory.tries = count, 0
-            memory.last_write = self._clock.monotonic()
+            record.written, record.tries = count, 0
+            record.last_write = self._clock.monotonic()
         return None
 
-    async def _create(self, said: Said, count: int) -> Key:
+    async def _create(self, event: EventKey, count: int) -> Key:
         moment = self._clock.now()
         now = micro_time(moment)
         self._number += 1
-        # As client-go names them: the object, then a number that another recorder will hardly hit upon.
+        # As client-go names them: the object, then a number that another recorder is unlikely to use.
         number = int(moment.timestamp() * 1_000_000) + self._number
-        key = Key(said.regarding.namespace or "default", f"{said.regarding.name[:220]}.{number:x}")
-        event = Event(
+        key = Key(event.regarding.namespace or "default", f"{event.regarding.name[:220]}.{number:x}")
+        document = Event(
             metadata=ObjectMeta(namespace=key.namespace, name=key.name),
-            regarding=said.regarding,
-            type="Warning" if said.warning else "Normal",
+            regarding=event.regarding,
+            type="Warning" if event.warning else "Normal",
             event_time=now,
-            reason=said.reason,
-            action=said.action,
-            note=said.note[:MOST_NOTE],
+            reason=event.reason,
+            action=event.action,
+            note=event.note[:MAX_NOTE],
             reporting_controller=self._controller,
             reporting_instance=self._instance,
             series=EventSeries(count=count, last_observed_time=now) if count > 1 else None,
         )
-        await self._client.create(EVENTS, event)
+        await self._client.create(EVENTS, document)
         return key
 
     async def _repeat(self, key: Key, count: int) -> None:
         series = EventSeries(count=count, last_observed_time=micro_time(self._clock.now()))
         await self._client.merge(EVENTS, key, {"series": msgspec.to_builtins(series)})
 
-    def _lose(self, said: Said) -> None:
+    def _drop(self, event: EventKey) -> None:
         self.lost += 1
-        self._memory.pop(said, None)
+        self._records.pop(event, None)
 
 
 def reference(resource: Resource[T], thing: T) -> ObjectReference:

@@ -67,7 +67,7 @@ class Election:
         """Wait to be the leader, then run `lead` until it ends; give the lease back on the way out, however that is.
 
         Raises LeaseLost, after `lead` was cancelled, when the lease could not be renewed in time: let it end the
-        process. What `lead` raises comes out as it is.
+        process. What `lead` raises is raised unchanged.
         """
         while True:
             self._renewed = self._clock.monotonic()
@@ -147,7 +147,7 @@ class Election:
         return True
 
     def _taken(self) -> bool:
-        """Someone else holds it, and the record has not stood still for as long as that holder asked."""
+        """Somebody else holds it, and renewed it within the duration that it asked for."""
         if self._seen is None or self._seen.spec.holder_identity in ("", self._identity):
             return False
         return self._clock.monotonic() - self._seen_at < max(
@@ -165,7 +165,7 @@ class Election:
         self._observe(await self._client.replace(LEASES, Lease(metadata=self._seen.metadata, spec=spec)))
 
     async def _release(self) -> None:
-        """So that the next leader need not wait for the lease to run out. Only if it is still ours."""
+        """So that the next leader need not wait for the lease to expire. Only if it is still ours."""
         if self._seen is None or self._seen.spec.holder_identity != self._identity:
             return
         spec = msgspec.structs.replace(self._seen.spec, holder_identity="", lease_duration_seconds=1)
@@ -173,7 +173,7 @@ class Election:
             async with timeout(self._clock, self._timing.retry):
                 await self._write(spec)
         except (KubeError, TimeoutError) as error:
-            log.warning("release lease %s: %s; others wait until it runs out", self._key, error or "no answer")
+            log.warning("release lease %s: %s; others wait until it expires", self._key, error or "no answer")
 
 
 def micro_time(moment: datetime) -> str:

@@ -1,12 +1,12 @@
-"""How fast we may go, and how long we wait after a failure. Pure arithmetic over a Clock."""
+"""Rate limit and backoff. Pure arithmetic over a Clock."""
 
 import random
 
 from instaslice.kube.clock import Clock
 
 
-class Bucket:
-    """A token bucket: `rate` a second, `burst` at once."""
+class TokenBucket:
+    """`rate` tokens per second, `burst` at once."""
 
     def __init__(self, *, rate: float, burst: int, clock: Clock) -> None:
         self._rate = rate
@@ -25,10 +25,10 @@ class Bucket:
 
 
 class Backoff:
-    """Ever longer waits: `first`, doubled up to `most`, each stretched by up to `jitter` of itself.
+    """Growing waits: `first`, doubled up to `most`, each extended by up to `jitter` of itself.
 
-    A healthy time of `forget_after` seconds between two failures starts it over, so that a connection that breaks
-    once an hour is mended at once and one that breaks at once is not hammered.
+    `forget_after` seconds without a failure reset it, so that a connection that breaks once an hour is retried at once
+    and one that breaks immediately is not hammered.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Backoff:
         now = self._clock.monotonic()
         if now - self._until > self._forget_after:
             self._failures = 0
-        wait = grown(self._first, self._most, self._failures) * (1 + self._jitter * self._rng.random())
+        wait = exponential_delay(self._first, self._most, self._failures) * (1 + self._jitter * self._rng.random())
         self._failures += 1
         self._until = now + wait
         return wait
 
 
-def grown(first: float, most: float, failures: int) -> float:
-    """`first` doubled once a failure, never above `most`."""
+def exponential_delay(first: float, most: float, failures: int) -> float:
+    """Seconds to wait after so many earlier failures: `first`, doubled for each, never more than `most`."""
     # 2**64 times anything is past every `most`; more would overflow a float.
     return min(most, first * 2.0 ** min(failures, 64))

@@ -4,7 +4,7 @@ A line may be longer than any buffer: an object in a watch may be 1.5 MB.
 """
 
 
-class Lines:
+class LineSplitter:
     """Feed it chunks, get whole lines."""
 
     def __init__(self) -> None:

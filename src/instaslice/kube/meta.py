@@ -1,7 +1,7 @@
-"""What every Kubernetes object has, as typed structs that hold only what we read.
+"""What every Kubernetes object has, as typed structs with only what we read.
 
 A struct that lacks a field costs nothing for it: msgspec skips `managedFields` and the rest of a 13 KB pod without
-making an object. `gc=False` keeps caches out of the garbage collector, so no field may ever point back at its owner.
+making an object. `gc=False` keeps caches out of the garbage collector, so no field may point back at its owner.
 Structs are frozen because the cache hands out the same object to everyone.
 """
 
@@ -21,12 +21,12 @@ class Key(NamedTuple):
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
-class Part(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
+class ApiStruct(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True):
     """Base of every struct that goes to or comes from the API server. Fields at their default are not sent, so an
     apply owns only what was set."""
 
 
-class OwnerReference(Part, frozen=True):
+class OwnerReference(ApiStruct, frozen=True):
     api_version: str
     kind: str
     name: str
@@ -34,7 +34,7 @@ class OwnerReference(Part, frozen=True):
     controller: bool = False
 
 
-class ObjectMeta(Part, frozen=True):
+class ObjectMeta(ApiStruct, frozen=True):
     name: str = ""
     namespace: str = ""
     uid: str = ""
@@ -44,7 +44,6 @@ class ObjectMeta(Part, frozen=True):
     deletion_timestamp: datetime | None = None
     labels: dict[str, str] = msgspec.field(default_factory=dict)
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
-    finalizers: list[str] = msgspec.field(default_factory=list)
     owner_references: list[OwnerReference] = msgspec.field(default_factory=list)
 
 

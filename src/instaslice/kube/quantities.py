@@ -12,7 +12,7 @@ from instaslice.kube.errors import BadQuantity
 NANO = 10**9
 _NANO_OF_A_MILLI = 10**6
 
-MOST = 2**63 - 1
+MAX = 2**63 - 1
 """Where Kubernetes caps a quantity, in whole units. It keeps `1e999999` from becoming a number of a million digits."""
 
 _TEXT = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(?:([numkMGTPE]|[KMGTPE]i)|[eE]([+-]?[0-9]{1,9}))?")
@@ -49,7 +49,7 @@ def nano(text: str | int) -> int:
     else:
         size += int(exponent) if exponent else _DECIMAL[suffix]
     # Past these bounds the cap or a single billionth is the answer for any digits that fit into an object.
-    most = MOST * NANO
+    most = MAX * NANO
     if digits == 0:
         amount = 0
     elif size >= 0:
@@ -64,8 +64,8 @@ def round_up(amount: int, unit: int) -> int:
     return -(-amount // unit) if amount >= 0 else amount // unit
 
 
-def words(name: str, amount: int, *, up: bool) -> str:
-    """An amount of a resource for a person: `500m` of CPU, `12.5Gi` of memory, plain numbers of anything else.
+def humanized(name: str, amount: int, *, up: bool) -> str:
+    """An amount of a resource for people: `500m` of CPU, `12.5Gi` of memory, plain numbers of anything else.
 
     Memory is rounded to a tenth, `up` or down: a wanted amount up and a free one down look alike only if it fits.
     """

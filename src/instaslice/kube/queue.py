@@ -1,4 +1,4 @@
-"""Keys that someone must look at: each once however often it was added, never two workers on one.
+"""Keys to reconcile: each once however often it was added, never two workers on one.
 
 The names follow client-go's work queue. Holds keys, not objects: a worker reads the cache when its turn comes.
 """
@@ -10,14 +10,14 @@ from typing import Final, Generic, TypeVar
 
 from instaslice.errors import InstasliceError
 from instaslice.kube.clock import Clock, Timer
-from instaslice.kube.limits import Bucket, grown
+from instaslice.kube.limits import TokenBucket, exponential_delay
 
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
 FIRST_DELAY = 0.005
-LONGEST_DELAY = 1000.0
+MAX_DELAY = 1000.0
 
 
 class _Stop:
@@ -31,7 +31,7 @@ class Queue(Generic[K]):
     def __init__(self, *, clock: Clock, rate: float = 10.0, burst: int = 100) -> None:
         """`rate` and `burst` hold for retries of all keys together, as client-go does."""
         self._clock = clock
-        self._bucket = Bucket(rate=rate, burst=burst, clock=clock)
+        self._bucket = TokenBucket(rate=rate, burst=burst, clock=clock)
         self._ready: asyncio.Queue[K | _Stop] = asyncio.Queue()
         self._dirty: set[K] = set()
         self._active: set[K] = set()
@@ -40,11 +40,11 @@ class Queue(Generic[K]):
         self._stopped = False
 
     def __len__(self) -> int:
-        """Keys that wait for a worker; those of `add_after` do not count."""
+        """Keys that wait for a worker, without those of `add_after`."""
         return len(self._dirty)
 
     def add(self, key: K) -> None:
-        """Have the key looked at after now. While a worker is on it, that means once more when the worker is done."""
+        """Have the key reconciled. While a worker is on it, that means once more when the worker is done."""
         assert key is not None, "None is what ends a worker"
         if self._stopped or key in self._dirty:
             return
@@ -68,12 +68,12 @@ class Queue(Generic[K]):
         """Add after a failure; each in a row doubles the wait, until `forget`. Returns the seconds."""
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
-        wait = max(grown(FIRST_DELAY, LONGEST_DELAY, failures), self._bucket.reserve())
+        wait = max(exponential_delay(FIRST_DELAY, MAX_DELAY, failures), self._bucket.reserve())
         self.add_after(key, wait)
         return wait
 
     def forget(self, key: K) -> None:
-        """The key went well: its next failure is its first."""
+        """The key succeeded: its next failure is its first."""
         self._failures.pop(key, None)
 
     async def get(self) -> K | None:
@@ -95,7 +95,7 @@ class Queue(Generic[K]):
             self._ready.put_nowait(key)
 
     def shut_down(self) -> None:
-        """Take nothing more, drop what was to come later, let workers finish what is ready. Safe to repeat."""
+        """Accept no more keys, drop the delayed ones, let workers finish what is ready. Safe to repeat."""
         if self._stopped:
             return
         self._stopped = True
@@ -107,8 +107,8 @@ class Queue(Generic[K]):
     async def work(self, reconcile: Callable[[K], Awaitable[float | None]], *, workers: int = 1) -> None:
         """Reconcile keys until the queue is shut down.
 
-        `reconcile` returns the seconds after which to look again, or None. An InstasliceError is said in the log and
-        the key retried; any other exception is a defect and ends all workers.
+        `reconcile` returns the seconds after which to reconcile again, or None. An InstasliceError is logged and the
+        key retried; any other exception is a defect and ends all workers.
         """
         async with asyncio.TaskGroup() as group:
             for number in range(workers):

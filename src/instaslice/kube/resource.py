@@ -13,25 +13,25 @@ from instaslice.kube.meta import Key, Object, ObjectMeta
 T = TypeVar("T", bound=Object)
 
 
-class LeftOut(NamedTuple):
-    """An object that does not have the form of its kind: its name, uid and version, and what is wrong with it."""
+class UnreadableObject(NamedTuple):
+    """An object that does not have the form of its kind: its name, uid and version, and what is wrong."""
 
     metadata: ObjectMeta
     error: Unreadable
 
 
-class PageMeta(msgspec.Struct, gc=False, rename="camel"):
+class ListMeta(msgspec.Struct, gc=False, rename="camel"):
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct, Generic[T]):
+class ListPage(msgspec.Struct, Generic[T]):
     """One answer to a list; `items` is null where a Go server had nothing to put in it."""
 
-    metadata: PageMeta
+    metadata: ListMeta
     items: list[T] | None = None
-    left_out: list[LeftOut] = []
-    """What could not be read."""
+    unreadable: list[UnreadableObject] = []
+    """What could not be decoded."""
 
 
 class WatchEvent(msgspec.Struct, Generic[T], gc=False):
@@ -54,13 +54,13 @@ class _Bare(msgspec.Struct, gc=False):
     metadata: _BareMeta
 
 
-class _RawPage(msgspec.Struct):
-    metadata: PageMeta
+class _RawListPage(msgspec.Struct):
+    metadata: ListMeta
     items: list[msgspec.Raw] | None = None
 
 
 _bare = msgspec.json.Decoder(_Bare)
-_raw_page = msgspec.json.Decoder(_RawPage)
+_raw_page = msgspec.json.Decoder(_RawListPage)
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,9 @@ class Resource(Generic[T]):
         try:
             return self.decoder.decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"{what}: the answer is no {self.kind} that we can read: {error}") from None
+            raise Unreadable(f"{what}: the response is not a {self.kind} that we can read: {error}") from None
 
-    def read_page(self, what: str, body: bytes) -> Page[T]:
+    def read_page(self, what: str, body: bytes) -> ListPage[T]:
         """One answer to a list. Raises Unreadable where it is none at all."""
         try:
             try:
@@ -108,18 +108,18 @@ class Resource(Generic[T]):
             except msgspec.ValidationError:
                 raw = _raw_page.decode(body)
         except msgspec.MsgspecError as error:
-            raise Unreadable(f"{what}: the answer is no list: {error}") from None
+            raise Unreadable(f"{what}: the response is not a list: {error}") from None
         items: list[T] = []
-        left_out: list[LeftOut] = []
+        unreadable: list[UnreadableObject] = []
         for each in raw.items or ():
             try:
                 items.append(self.decoder.decode(each))
             except msgspec.ValidationError as error:
-                left_out.append(self.left_out(each, error))
-        return Page(raw.metadata, items, left_out)
+                unreadable.append(self.unreadable(each, error))
+        return ListPage(raw.metadata, items, unreadable)
 
-    def left_out(self, body: bytes | msgspec.Raw, error: msgspec.DecodeError) -> LeftOut:
-        """What is known of an object that cannot be read. Raises Unreadable where not even its name can."""
+    def unreadable(self, body: bytes | msgspec.Raw, error: msgspec.DecodeError) -> UnreadableObject:
+        """What is known of an object that cannot be decoded. Raises Unreadable where not even its name can."""
         try:
             meta = _bare.decode(body).metadata
         except msgspec.MsgspecError:
@@ -127,15 +127,17 @@ class Resource(Generic[T]):
         known = ObjectMeta(
             name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
         )
-        return LeftOut(known, Unreadable(f"{self.kind} {Key(known.namespace, known.name)} cannot be read: {error}"))
+        return UnreadableObject(
+            known, Unreadable(f"{self.kind} {Key(known.namespace, known.name)} cannot be read: {error}")
+        )
 
     @cached_property
     def decoder(self) -> msgspec.json.Decoder[T]:
         return msgspec.json.Decoder(self.type)
 
     @cached_property
-    def page_decoder(self) -> msgspec.json.Decoder[Page[T]]:
-        return msgspec.json.Decoder(Page[self.type])  # type: ignore[name-defined]  # a type only known at run time
+    def page_decoder(self) -> msgspec.json.Decoder[ListPage[T]]:
+        return msgspec.json.Decoder(ListPage[self.type])  # type: ignore[name-defined]  # a type only known at run time
 
     @cached_property
     def event_decoder(self) -> msgspec.json.Decoder[WatchEvent[T]]:

@@ -1,9 +1,9 @@
-"""Volumes, and what says where they can be used: claims, classes, drivers. Only with fields that are read."""
+"""Volumes, and what decides where they can be used: claims, classes, drivers. Only with fields that are read."""
 
 from typing import Any, Final
 
 from instaslice.kube.core import LabelSelector, NodeSelector
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
 BETA_CLASS: Final = "volume.beta.kubernetes.io/storage-class"
@@ -13,7 +13,7 @@ NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT_FOR_FIRST_CONSUMER: Final = "WaitForFirstConsumer"
 
 
-class StorageRequests(Part, frozen=True):
+class StorageRequests(ApiStruct, frozen=True):
     requests: dict[str, str] | None = None
 
     @property
@@ -21,7 +21,7 @@ class StorageRequests(Part, frozen=True):
         return (self.requests or {}).get("storage", "")
 
 
-class ClaimSpec(Part, frozen=True):
+class ClaimSpec(ApiStruct, frozen=True):
     access_modes: list[str] | None = None
     selector: LabelSelector | None = None
     resources: StorageRequests = StorageRequests()
@@ -31,11 +31,11 @@ class ClaimSpec(Part, frozen=True):
     volume_attributes_class_name: str = ""
 
 
-class ClaimStatus(Part, frozen=True):
+class ClaimStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
-class PersistentVolumeClaim(Part, frozen=True):
+class PersistentVolumeClaim(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: ClaimSpec = ClaimSpec()
     status: ClaimStatus = ClaimStatus()
@@ -50,22 +50,22 @@ class PersistentVolumeClaim(Part, frozen=True):
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
 
-class VolumeNodeAffinity(Part, frozen=True):
+class VolumeNodeAffinity(ApiStruct, frozen=True):
     required: NodeSelector | None = None
 
 
-class ClaimReference(Part, frozen=True):
+class ClaimReference(ApiStruct, frozen=True):
     namespace: str = ""
     name: str = ""
     uid: str = ""
 
 
-class CSISource(Part, frozen=True):
+class CSISource(ApiStruct, frozen=True):
     driver: str
     volume_handle: str
 
 
-class VolumeSpec(Part, frozen=True):
+class VolumeSpec(ApiStruct, frozen=True):
     capacity: dict[str, str] | None = None
     access_modes: list[str] | None = None
     claim_ref: ClaimReference | None = None
@@ -80,11 +80,11 @@ class VolumeSpec(Part, frozen=True):
         return (self.capacity or {}).get("storage", "")
 
 
-class VolumeStatus(Part, frozen=True):
+class VolumeStatus(ApiStruct, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(Part, frozen=True):
+class PersistentVolume(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: VolumeSpec = VolumeSpec()
     status: VolumeStatus = VolumeStatus()
@@ -94,53 +94,53 @@ class PersistentVolume(Part, frozen=True):
         return self.metadata.annotations.get(BETA_CLASS, self.spec.storage_class_name)
 
 
-class TopologyRequirement(Part, frozen=True):
+class TopologyRequirement(ApiStruct, frozen=True):
     key: str
     values: list[str] | None = None
 
 
-class TopologyTerm(Part, frozen=True):
+class TopologyTerm(ApiStruct, frozen=True):
     match_label_expressions: list[TopologyRequirement] | None = None
 
 
-class StorageClass(Part, frozen=True):
+class StorageClass(ApiStruct, frozen=True):
     metadata: ObjectMeta
     provisioner: str = ""
     volume_binding_mode: str = "Immediate"
     allowed_topologies: list[TopologyTerm] | None = None
 
 
-class Attachable(Part, frozen=True):
+class Attachable(ApiStruct, frozen=True):
     count: int | None = None
 
 
-class NodeDriver(Part, frozen=True):
+class NodeDriver(ApiStruct, frozen=True):
     name: str
     allocatable: Attachable | None = None
 
 
-class CSINodeSpec(Part, frozen=True):
+class CSINodeSpec(ApiStruct, frozen=True):
     drivers: list[NodeDriver] | None = None
 
 
-class CSINode(Part, frozen=True):
+class CSINode(ApiStruct, frozen=True):
     """The drivers of one node, and how many volumes each may attach there."""
 
     metadata: ObjectMeta
     spec: CSINodeSpec = CSINodeSpec()
 
 
-class CSIDriverSpec(Part, frozen=True):
+class CSIDriverSpec(ApiStruct, frozen=True):
     storage_capacity: bool = False
     prevent_pod_scheduling_if_missing: bool = False
 
 
-class CSIDriver(Part, frozen=True):
+class CSIDriver(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: CSIDriverSpec = CSIDriverSpec()
 
 
-class CSIStorageCapacity(Part, frozen=True):
+class CSIStorageCapacity(ApiStruct, frozen=True):
     """What a driver could still make of one class for the nodes of one topology."""
 
     metadata: ObjectMeta
@@ -150,17 +150,17 @@ class CSIStorageCapacity(Part, frozen=True):
     maximum_volume_size: str = ""
 
 
-class AttachmentSource(Part, frozen=True):
+class AttachmentSource(ApiStruct, frozen=True):
     persistent_volume_name: str = ""
 
 
-class AttachmentSpec(Part, frozen=True):
+class AttachmentSpec(ApiStruct, frozen=True):
     attacher: str = ""
     node_name: str = ""
     source: AttachmentSource = AttachmentSource()
 
 
-class VolumeAttachment(Part, frozen=True):
+class VolumeAttachment(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: AttachmentSpec = AttachmentSpec()
 

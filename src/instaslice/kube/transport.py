@@ -1,19 +1,18 @@
-"""HTTP to one API server: one request with its retries, or one endless answer.
+"""HTTP to one API server: one request with its retries, or one endless response.
 
-Retries only what cannot do harm. Refused with Retry-After (429, or 5xx that says so): the server did nothing, any verb
-goes again. Never connected: any verb goes again. Broken in the middle: only what the caller calls `repeatable`, as the
-server may have done it. Everything else is the caller's to judge.
+Retries only where that is safe. Refused with Retry-After (429, or 5xx with that header): the server did nothing, any
+verb is retried. Never connected: any verb is retried. Broken in the middle: only what the caller calls `repeatable`,
+as the server may have done it. Everything else is for the caller to decide.
 """
 
+import contextlib
 import random
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
 
 from instaslice.kube.clock import Clock, timeout
 from instaslice.kube.config import Config
-from instaslice.kube.connections import BUFFER, Answer, Connections, NotConnected
+from instaslice.kube.connections import Connections, NotConnected, Response
 from instaslice.kube.errors import (
     KubeconfigError,
     KubeError,
@@ -23,13 +22,13 @@ from instaslice.kube.errors import (
     Unreachable,
     from_answer,
 )
-from instaslice.kube.limits import Backoff, Bucket
+from instaslice.kube.limits import Backoff, TokenBucket
 
 ATTEMPTS = 5
-LONGEST_WAIT = 30.0
+MAX_WAIT = 30.0
 ANSWER_SECONDS = 60.0
-MOST_ERROR = 2**16
-"""Bytes of the answer to a watch that says why there is none. A Status is smaller, but a proxy may have answered."""
+MAX_ERROR_BYTES = 2**16
+"""Bytes read of the response that refuses a watch. A Status is smaller, but a proxy may have responded."""
 
 # A list is not worth compressing on the way to a cache: inflating it costs more CPU than decoding it.
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "instaslice"}
@@ -42,7 +41,7 @@ class Transport:
         self._config = config
         self._clock = clock
         self._rng = rng
-        self._bucket = Bucket(rate=rate, burst=burst, clock=clock)
+        self._bucket = TokenBucket(rate=rate, burst=burst, clock=clock)
         try:
             self._connections = Connections(
                 config.server, context=config.tls, clock=clock, server_name=config.server_name, proxy=config.proxy
@@ -86,54 +85,36 @@ class Transport:
             await self._clock.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def stream(
         self, path: str, *, what: str, params: Mapping[str, str], silent_after: float
     ) -> AsyncIterator["Chunks"]:
         """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, or when no
-        byte came for `silent_after` seconds: a connection whose other end is gone says nothing, for ever."""
-        answer = await self._opened(path, what, params, silent_after)
-        try:
-            yield Chunks(answer, lambda broken: self._unreachable(what, broken), self._clock)
-        finally:
-            self._connections.done(answer)
+        byte came for `silent_after` seconds: a connection whose other end is gone stays silent indefinitely."""
+        with contextlib.closing(await self._opened(path, what, params, silent_after)) as response:
+            yield Chunks(response, lambda broken: self._unreachable(what, broken))
 
-    async def _opened(self, path: str, what: str, params: Mapping[str, str], silent_after: float) -> Answer:
+    async def _opened(self, path: str, what: str, params: Mapping[str, str], silent_after: float) -> Response:
         await self._clock.sleep(self._bucket.reserve())
         for refused in (False, True):
-            answer = await self._asked(path, what, params, silent_after, refused)
-            if answer.status < 300:
-                return answer
-            # The status says what to do; the rest is for people, and may never come.
-            told = b"the server did not say why"
+            headers = await self._headers(refused)
             try:
+                response = await self._connections.send(
+                    "GET", path, headers=headers, params=params, silent_after=silent_after
+                )
+            except (TimeoutError, OSError) as broken:
+                raise self._unreachable(what, broken) from broken
+            if response.status < 300:
+                return response
+            # The status decides; the body is for people, and may never come.
+            body = b"the server did not say why"
+            with contextlib.closing(response), contextlib.suppress(TimeoutError, OSError):
                 async with timeout(self._clock, ANSWER_SECONDS):
-                    told = await answer.start(MOST_ERROR)
-            except (TimeoutError, OSError):
-                pass
-            finally:
-                self._connections.done(answer)
-            error = from_answer(what, answer.status, told, _retry_after(answer))
+                    body = await response.start(MAX_ERROR_BYTES)
+            error = from_answer(what, response.status, body, response.retry_after)
             if not isinstance(error, Unauthorized):
                 break
         raise error
-
-    async def _asked(
-        self, path: str, what: str, params: Mapping[str, str], silent_after: float, refused: bool
-    ) -> Answer:
-        headers = await self._headers(refused)
-        try:
-            answer = await self._connections.send(
-                "GET", path, headers=headers, params=params, silent_after=silent_after
-            )
-            try:
-                await answer.head()
-            except BaseException:
-                self._connections.done(answer)
-                raise
-        except (TimeoutError, OSError) as broken:
-            raise self._unreachable(what, broken) from broken
-        return answer
 
     async def _once(
         self,
@@ -147,22 +128,19 @@ class Transport:
         headers = await self._headers(refused)
         if body is not None:
             headers["Content-Type"] = content_type
-        answer = await self._connections.send(method, path, headers=headers, params=params, body=body)
-        try:
-            async with timeout(self._clock, ANSWER_SECONDS):
-                content = await answer.whole()
-            return answer.status, content, _retry_after(answer)
-        finally:
-            self._connections.done(answer)
+        async with timeout(self._clock, ANSWER_SECONDS):
+            response = await self._connections.send(method, path, headers=headers, params=params, body=body)
+            with contextlib.closing(response):
+                return response.status, await response.body(), response.retry_after
 
     async def _headers(self, refused: bool) -> dict[str, str]:
         authorization = await self._config.authorization(refused=refused)
         return {**_HEADERS, "Authorization": authorization} if authorization else dict(_HEADERS)
 
     def _unreachable(self, what: str, broken: Exception) -> Unreachable:
-        told = " ".join(str(broken).split()) or ("not in time" if isinstance(broken, TimeoutError) else repr(broken))
+        reason = " ".join(str(broken).split()) or ("not in time" if isinstance(broken, TimeoutError) else repr(broken))
         return Unreachable(
-            f"{what}: no answer from {self._config.server} ({told}): is the API server up, and is the address in "
+            f"{what}: no answer from {self._config.server} ({reason}): is the API server up, and is the address in "
             f"{self._config.source} right?"
         )
 
@@ -175,46 +153,28 @@ def wait_for(error: KubeError, *, first_refusal: bool, backoff: Backoff) -> floa
             return 0.0
         case TooManyRequests() | ServerError() if error.retry_after is not None:
             wait = max(error.retry_after, backoff.next())
-            return wait if error.retry_after <= LONGEST_WAIT else None
+            return wait if error.retry_after <= MAX_WAIT else None
         case TooManyRequests():
             return backoff.next()
     return None
 
 
 class Chunks:
-    """The bytes of one endless answer, as they come."""
+    """The bytes of one endless response, as they come."""
 
-    def __init__(self, answer: Answer, unreachable: Callable[[Exception], Unreachable], clock: Clock) -> None:
-        self._answer = answer
+    def __init__(self, response: Response, unreachable: Callable[[Exception], Unreachable]) -> None:
+        self._response = response
         self._unreachable = unreachable
-        self._clock = clock
+        self.gather = response.gather
 
     async def read(self) -> bytes:
-        """What has come since the last read, at least a byte; b"" when the server ended the answer."""
+        """What has come since the last read, at least a byte; b"" when the server ended the response."""
         try:
-            return await self._answer.read()
+            return await self._response.read()
         except (TimeoutError, OSError) as broken:
             raise self._unreachable(broken) from broken
-
-    async def gather(self, seconds: float) -> None:
-        """Let bytes gather in the kernel for a moment, so that the next chunk is a large one: waking up for each
-        object costs more than decoding it."""
-        transport = self._answer.connection.transport
-        if transport.is_closing():
-            return
-        raw: socket.socket = transport.get_extra_info("socket")
-        raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, BUFFER)
-        await self._clock.sleep(seconds)
-        if not transport.is_closing():
-            # Lowering the mark wakes the loop for what has come below it.
-            raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
 
 def _final(broken: Exception) -> bool:
     """A certificate that does not fit will not fit a second later."""
     return isinstance(broken, ssl.SSLCertVerificationError)
-
-
-def _retry_after(answer: Answer) -> str | None:
-    found = answer.headers.get(b"retry-after")
-    return found.decode("latin-1") if found is not None else None

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from instaslice.api.roles import Role, rule
-from instaslice.kube.core import NAMESPACES, Bare
+from instaslice.kube.core import NAMESPACES, PartialObjectMetadata
 from instaslice.kube.resource import Resource
 from instaslice.local import system
 from instaslice.local.control_plane import ControlPlane
@@ -29,7 +29,9 @@ FRAMEWORKS = ("batch/job", "pod", "deployment", "statefulset")
 
 
 WEBHOOK_CONFIGURATIONS = {
-    kind: Resource(Bare, kind, f"{kind.lower()}s", group="admissionregistration.k8s.io", namespaced=False)
+    kind: Resource(
+        PartialObjectMetadata, kind, f"{kind.lower()}s", group="admissionregistration.k8s.io", namespaced=False
+    )
     for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 }
 

@@ -13,9 +13,9 @@ from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import NAMESPACES, NODES, Bare, Condition, Node
+from instaslice.kube.core import NAMESPACES, NODES, Condition, Node, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
-from instaslice.kube.meta import Key, Object, ObjectMeta, Part
+from instaslice.kube.meta import ApiStruct, Key, Object, ObjectMeta
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
 from instaslice.local import nodes
@@ -31,11 +31,11 @@ CONCURRENCY = 20
 """Nodes that are created concurrently."""
 
 
-class CustomResourceDefinitionStatus(Part, frozen=True):
+class CustomResourceDefinitionStatus(ApiStruct, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class CustomResourceDefinition(Part, frozen=True):
+class CustomResourceDefinition(ApiStruct, frozen=True):
     """A custom resource definition, with the fields needed to wait for it."""
 
     metadata: ObjectMeta
@@ -46,7 +46,7 @@ class CustomResourceDefinition(Part, frozen=True):
         return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
 
 
-ACCOUNTS = Resource(Bare, "ServiceAccount", "serviceaccounts")
+ACCOUNTS = Resource(PartialObjectMetadata, "ServiceAccount", "serviceaccounts")
 DEFINITIONS = Resource(
     CustomResourceDefinition,
     "CustomResourceDefinition",
@@ -54,10 +54,10 @@ DEFINITIONS = Resource(
     group="apiextensions.k8s.io",
     namespaced=False,
 )
-ROLES = Resource(Bare, "ClusterRole", "clusterroles", group=RBAC, namespaced=False)
-BINDINGS = Resource(Bare, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
-OWN_ROLES = Resource(Bare, "Role", "roles", group=RBAC)
-OWN_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
+ROLES = Resource(PartialObjectMetadata, "ClusterRole", "clusterroles", group=RBAC, namespaced=False)
+BINDINGS = Resource(PartialObjectMetadata, "ClusterRoleBinding", "clusterrolebindings", group=RBAC, namespaced=False)
+OWN_ROLES = Resource(PartialObjectMetadata, "Role", "roles", group=RBAC)
+OWN_BINDINGS = Resource(PartialObjectMetadata, "RoleBinding", "rolebindings", group=RBAC)
 GRANTS: dict[str, Resource[Any]] = {each.kind: each for each in (NAMESPACES, ROLES, BINDINGS, OWN_ROLES, OWN_BINDINGS)}
 
 KWOK = Role(
@@ -140,7 +140,7 @@ class ClusterObjects:
     async def namespace_ready(self, namespace: str = "default") -> None:
         """Return once pods can be created in a namespace: it has its default service account."""
 
-        def missing(cache: Cache[Bare]) -> list[str]:
+        def missing(cache: Cache[PartialObjectMetadata]) -> list[str]:
             return [] if len(cache) else ["default"]
 
         selector = Selector(namespace=namespace, fields="metadata.name=default")

@@ -17,6 +17,7 @@ import msgspec
 
 from instaslice.api import crd, names, roles
 from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.api.pods import gated
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Node, Pod
@@ -190,5 +191,4 @@ async def _webhook_called(objects: ClusterObjects, body: bytes) -> bool:
         # A quota or a policy of the namespace, which comes after all webhooks. Ours refuses a pod that our webhook has
         # not seen.
         return f"'{policy.NAME}'" not in error.message
-    made = msgspec.json.decode(answer, type=Pod)
-    return any(gate.name == names.GATE for gate in made.spec.scheduling_gates or ())
+    return gated(msgspec.json.decode(answer, type=Pod))

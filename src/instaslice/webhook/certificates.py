@@ -1,10 +1,10 @@
 """Our certificate authority and the certificate we serve with: made, and renewed when it is time.
 
-Pure but for the keys it draws: a state and a time in, the next state out. Nobody is ever without a certificate that
-the API server trusts, because trust comes first and use later:
+Pure but for the keys it draws: a state and a time in, the next state out. At any time we serve with a certificate
+that the API server trusts, because trust comes first and use later:
 
     announce   a new authority is trusted beside the old one, which still signs
-    switch     once every API server must have heard, the new one signs; the old one stays trusted until it expires
+    switch     once every API server must trust it, the new one signs; the old one stays trusted until it expires
     renew      the leaf, by whoever signs, long before it expires
 """
 
@@ -34,10 +34,10 @@ class Lifetimes:
     leaf: datetime.timedelta = 90 * DAY
     leaf_early: datetime.timedelta = 30 * DAY
     settle: datetime.timedelta = datetime.timedelta(hours=1)
-    """Between trusting a new authority and signing with it: far above what an API server needs to hear of it."""
+    """Between trusting a new authority and signing with it: far above what an API server needs to notice it."""
 
 
-class Pair(msgspec.Struct, frozen=True):
+class KeyPair(msgspec.Struct, frozen=True):
     """A certificate and its key, both PEM."""
 
     certificate: str
@@ -52,12 +52,12 @@ class Pair(msgspec.Struct, frozen=True):
         return self.parsed.not_valid_after_utc
 
 
-class State(msgspec.Struct, frozen=True):
-    """All there is to remember: who signs, who will, who did, and the certificate served."""
+class AuthorityState(msgspec.Struct, frozen=True):
+    """All that must be stored: who signs, who will, who did, and the certificate served."""
 
-    authority: Pair
-    leaf: Pair
-    next: Pair | None = None
+    authority: KeyPair
+    leaf: KeyPair
+    next: KeyPair | None = None
     announced: datetime.datetime | None = None
     retired: tuple[str, ...] = ()
 
@@ -68,19 +68,21 @@ class State(msgspec.Struct, frozen=True):
         return "".join((self.authority.certificate, *following, *self.retired))
 
 
-def advance(state: State | None, now: datetime.datetime, served: Sequence[str], lifetimes: Lifetimes) -> State:
+def advance(
+    state: AuthorityState | None, now: datetime.datetime, served: Sequence[str], lifetimes: Lifetimes
+) -> AuthorityState:
     """The state that should hold now; the same object where nothing is due. One step at a time: call it again later.
 
     `served` are the DNS names and addresses that the leaf must carry.
     """
     if state is None:
         authority = _authority(now, lifetimes)
-        return State(authority, _leaf(authority, now, served, lifetimes))
+        return AuthorityState(authority, _leaf(authority, now, served, lifetimes))
     if state.next is None and state.authority.ends - now < lifetimes.authority_early:
         return msgspec.structs.replace(state, next=_authority(now, lifetimes), announced=now)
     if state.next and state.announced and now - state.announced >= lifetimes.settle:
         retired = (state.authority.certificate, *state.retired)
-        return State(
+        return AuthorityState(
             authority=state.next,
             leaf=_leaf(state.next, now, served, lifetimes),
             retired=tuple(pem for pem in retired if _ends(pem) > now),
@@ -89,7 +91,7 @@ def advance(state: State | None, now: datetime.datetime, served: Sequence[str], 
         return msgspec.structs.replace(state, leaf=_leaf(state.authority, now, served, lifetimes))
     carried = _served(state.leaf)
     if not carried >= set(served):
-        # Names are added, not exchanged: the replicas of two versions would take turns for ever.
+        # Names are added, not replaced: the replicas of two versions would overwrite each other indefinitely.
         leaf = _leaf(state.authority, now, sorted(carried | set(served)), lifetimes)
         return msgspec.structs.replace(state, leaf=leaf)
     return state
@@ -99,12 +101,12 @@ def _ends(pem: str) -> datetime.datetime:
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
-def _served(leaf: Pair) -> set[str]:
+def _served(leaf: KeyPair) -> set[str]:
     names = leaf.parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
 
 
-def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> Pair:
+def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     # Each has a name of its own: a verifier that meets two authorities of one name may try the wrong one.
     name = _name(f"instaslice-webhook-ca-{x509.random_serial_number() >> 96:x}")
@@ -121,7 +123,7 @@ def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _leaf(authority: Pair, now: datetime.datetime, served: Sequence[str], lifetimes: Lifetimes) -> Pair:
+def _leaf(authority: KeyPair, now: datetime.datetime, served: Sequence[str], lifetimes: Lifetimes) -> KeyPair:
     key = ec.generate_private_key(ec.SECP256R1())
     signer = serialization.load_pem_private_key(authority.key.encode(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
@@ -164,8 +166,8 @@ def _builder(
     )
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return Pair(certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode())
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode())

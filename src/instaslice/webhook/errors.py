@@ -2,11 +2,11 @@
 
 InstasliceError
 └── BadInput
-    └── Refused   the pod is turned away; the message goes to whoever made it
+    └── Rejected   the pod is not admitted; the message goes to whoever created it
 """
 
 from instaslice.errors import BadInput
 
 
-class Refused(BadInput):
+class Rejected(BadInput):
     """The pod cannot be admitted as it is; the message says what would be."""

@@ -1,6 +1,6 @@
-"""How the API server is told of us: which pods it sends, where to, and whom it trusts there.
+"""The webhook's registration at the API server: which pods it sends, where to, and whom it trusts there.
 
-Plain documents, made by functions, so that the chart, `instaslice up` and tests say the same thing.
+Plain documents, made by functions, so that `instaslice up`, manual installations and tests use the same.
 """
 
 import base64
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from instaslice.api import names
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
-from instaslice.webhook.asks import PREFIXES
 from instaslice.webhook.server import PATH
+from instaslice.webhook.slice_requests import PREFIXES
 
 HOOK: Final = f"slices.{names.GROUP}"
 """The name that users read: `admission webhook "slices.gpu.das.com" denied the request: …`."""
@@ -19,17 +19,17 @@ HOOK: Final = f"slices.{names.GROUP}"
 Document = dict[str, Any]
 
 
-class ClientConfig(Part, frozen=True):
+class ClientConfig(ApiStruct, frozen=True):
     ca_bundle: str = ""
 
 
-class Hook(Part, frozen=True):
+class Hook(ApiStruct, frozen=True):
     name: str
     client_config: ClientConfig
 
 
-class Configuration(Part, frozen=True):
-    """A MutatingWebhookConfiguration, as far as we look after it."""
+class Configuration(ApiStruct, frozen=True):
+    """A MutatingWebhookConfiguration, as far as we maintain it."""
 
     metadata: ObjectMeta
     webhooks: list[Hook] | None = None
@@ -56,9 +56,9 @@ def bundle(trusted: str) -> str:
     return base64.b64encode(trusted.encode()).decode()
 
 
-def asks_for(prefixes: Sequence[str], of: str = "object") -> str:
+def names_any(prefixes: Sequence[str], of: str = "object") -> str:
     """CEL: whether any container of the pod names a resource with one of these prefixes."""
-    return f"{containers(of)}.exists(c, {names_one(prefixes)})"
+    return f"{containers(of)}.exists(c, {container_names_any(prefixes)})"
 
 
 def containers(of: str = "object") -> str:
@@ -67,24 +67,24 @@ def containers(of: str = "object") -> str:
 
 
 def concerns_us() -> str:
-    """CEL: a new pod with slices; or an update that writes again the names that we replaced. Of those that have them
-    since before our time none is an update to ask us about."""
-    again = f"{asks_for([names.NVIDIA_RESOURCE])} && !({asks_for([names.NVIDIA_RESOURCE], 'oldObject')})"
-    return f"request.operation == 'CREATE' ? {asks_for(PREFIXES)} : {again}"
+    """CEL: a new pod with slices; or an update that writes the names again that we replaced. Updates of pods that had
+    them before InstaSlice was installed do not concern us."""
+    again = f"{names_any([names.NVIDIA_RESOURCE])} && !({names_any([names.NVIDIA_RESOURCE], 'oldObject')})"
+    return f"request.operation == 'CREATE' ? {names_any(PREFIXES)} : {again}"
 
 
-def names_one(prefixes: Sequence[str]) -> str:
+def container_names_any(prefixes: Sequence[str]) -> str:
     """CEL: whether the container `c` names a resource with one of these prefixes."""
     named = " || ".join(f"r.startsWith('{prefix}')" for prefix in prefixes)
     return " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
 
 
-def elsewhere(own: str) -> list[Document]:
+def not_in_system_namespaces(own: str) -> list[Document]:
     """Namespace expressions: not ours and not kube-system, whose pods must start when nothing else does."""
     return [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", own]}]
 
 
-def only(namespaces: Sequence[str]) -> list[Document]:
+def only_in(namespaces: Sequence[str]) -> list[Document]:
     """Namespace expressions: these and no others, where any are given."""
     if not namespaces:
         return []
@@ -101,12 +101,12 @@ def configuration(
         "clientConfig": client_config,
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
-        # A slice pod that slipped by would take whatever NVIDIA's plugin has; others are not asked about at all.
+        # A slice pod that got past us would take whatever NVIDIA's plugin has; other pods are never sent to us.
         "failurePolicy": "Fail",
         "matchPolicy": "Equivalent",
         "reinvocationPolicy": "IfNeeded",
         "timeoutSeconds": 10,
-        "namespaceSelector": {"matchExpressions": [*elsewhere(own), opted_in, *only(namespaces)]},
+        "namespaceSelector": {"matchExpressions": [*not_in_system_namespaces(own), opted_in, *only_in(namespaces)]},
         "rules": [
             {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"],
              "scope": "Namespaced"},

@@ -10,74 +10,79 @@ from typing import Final
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.pods import gated, held_together
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.quantities import nano
-from instaslice.webhook.asks import Ask, asks_of, at_the_same_time, ours
-from instaslice.webhook.errors import Refused
-from instaslice.webhook.largest import LargestNode
-from instaslice.webhook.review import Container, Pod
+from instaslice.webhook.errors import Rejected
+from instaslice.webhook.largest_node import LargestNode
+from instaslice.webhook.review import AdmissionContainer, AdmissionPod
+from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of
 
 FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
 WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
-"""Annotations that no pod comes with: we write them once its slices are there."""
+"""Annotations that no new pod may have: we write them once its slices exist."""
 TOLERATION: Final = {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}
 
 Record = dict[str, dict[str, int]]
 """Container → resource name as the user wrote it → quantity: the value of the annotation REQUESTED."""
 
 
-def mutate(pod: Pod, largest: LargestNode) -> list[JsonOp]:
+def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
     """What to change so that the controller takes the pod; nothing for a pod without slices.
 
-    Raises Refused; its message names the container, but not the pod.
+    Raises Rejected; its message names the container, but not the pod.
     """
-    asks: dict[str, list[Ask]] = {}
+    requests: dict[str, list[SliceRequest]] = {}
     for _, container in pod.containers():
         try:
-            asks[container.name] = asks_of(container, largest)
-        except Refused as refused:
-            raise Refused(f"container {container.name}: {refused}") from None
-    if not any(asks.values()):
+            requests[container.name] = slice_requests_of(container, largest)
+        except Rejected as rejected:
+            raise Rejected(f"container {container.name}: {rejected}") from None
+    if not any(requests.values()):
         return []
     _check(pod)
-    for together in at_the_same_time(pod.spec, asks):
-        largest.hold(together)
-    record = _record(pod, asks)
+    for together in held_together(
+        pod.spec.init_containers,
+        pod.spec.containers,
+        lambda container: {each.profile: each.count for each in requests[container.name]},
+    ):
+        largest.check_fits(together)
+    record = _record(pod, requests)
     return [
         *_annotate(pod, record),
         *_gate(pod),
-        *(op for path, container in pod.containers() for op in _rename(path, container, asks[container.name])),
+        *(op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])),
         *_tolerate(pod),
     ]
 
 
-def reapplied(pod: Pod) -> list[JsonOp]:
-    """What to change in an update by which a user writes again what we renamed, as `kubectl apply` does with the file
-    that the pod was made from: the names that we gave stand for it. Everything else is for the API server to judge."""
-    again = [op for path, container in pod.containers() for op in _named_before(path, container)]
-    return [*again, *_tolerate(pod)] if again else []
+def reapplied(pod: AdmissionPod) -> list[JsonOp]:
+    """What to change in an update that writes the names again which we replaced, as `kubectl apply` does with the pod's
+    original file: our names stand for them. Everything else is for the API server to judge."""
+    renamed = [op for path, container in pod.containers() for op in _restored_names(path, container)]
+    return [*renamed, *_tolerate(pod)] if renamed else []
 
 
-def _named_before(path: str, container: Container) -> Iterator[JsonOp]:
+def _restored_names(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         for name, quantity in present.items():
             if not name.startswith(names.NVIDIA_RESOURCE):
                 continue
             try:
-                own = present.get(ours(ProfileName.parse(name)))
+                own = present.get(names.resource_name(ProfileName.parse(name)))
             except UnknownProfile:
                 continue
             if own is not None and nano(own) == nano(quantity):
                 yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
 
 
-def _check(pod: Pod) -> None:
+def _check(pod: AdmissionPod) -> None:
     for _, container in pod.containers():
         for variable in container.env or ():
             if variable.name in FORBIDDEN_VARIABLES:
-                raise Refused(
+                raise Rejected(
                     f"container {container.name}: sets {variable.name}, which would reach past its slice; "
                     "leave it out, the container sees the slices that it asks for"
                 )
@@ -85,28 +90,28 @@ def _check(pod: Pod) -> None:
         if annotation in pod.metadata.annotations:
             raise _forged(annotation)
     if pod.spec.node_name:
-        raise Refused(
+        raise Rejected(
             f"spec.nodeName is set to {pod.spec.node_name}, so nobody could make its slices first; "
             "use a nodeSelector on kubernetes.io/hostname instead"
         )
 
 
-def _record(pod: Pod, asks: Mapping[str, Sequence[Ask]]) -> Record:
-    """What was asked for, in the user's words. An annotation that is there already must be the one we wrote: it came
-    with our gate and says what the containers ask for now. What another webhook added since is added to it."""
+def _record(pod: AdmissionPod, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
+    """What was requested, under the names that the user wrote. An annotation that is there already must be the one we
+    wrote: it came with our gate and says what the containers request now. What another webhook added since is added."""
     record = _recorded(pod)
     for name, before in record.items():
-        present = {ask.resource: ask.count for ask in asks.get(name, ()) if ask.written == ask.resource}
-        if _in_our_words(before) != present:
+        present = {each.resource: each.count for each in requests.get(name, ()) if each.written == each.resource}
+        if _renamed(before) != present:
             raise _forged(names.REQUESTED)
-    for name, wanted in asks.items():
-        new = {ask.written: ask.count for ask in wanted if name not in record or ask.written != ask.resource}
+    for name, wanted in requests.items():
+        new = {each.written: each.count for each in wanted if name not in record or each.written != each.resource}
         if new:
             record[name] = record.get(name, {}) | new
     return record
 
 
-def _recorded(pod: Pod) -> Record:
+def _recorded(pod: AdmissionPod) -> Record:
     text = pod.metadata.annotations.get(names.REQUESTED)
     if text is None:
         return {}
@@ -114,23 +119,23 @@ def _recorded(pod: Pod) -> Record:
         record = msgspec.json.decode(text, type=Record)
     except msgspec.DecodeError:
         raise _forged(names.REQUESTED) from None
-    if not _gated(pod):
+    if not gated(pod):
         raise _forged(names.REQUESTED)
     return record
 
 
-def _in_our_words(written: Mapping[str, int]) -> dict[str, int]:
+def _renamed(written: Mapping[str, int]) -> dict[str, int]:
     try:
-        return {ours(ProfileName.parse(name)): count for name, count in written.items()}
+        return {names.resource_name(ProfileName.parse(name)): count for name, count in written.items()}
     except UnknownProfile:
         raise _forged(names.REQUESTED) from None
 
 
-def _forged(annotation: str) -> Refused:
-    return Refused(f"sets the annotation {annotation}, which is ours to write; leave it out")
+def _forged(annotation: str) -> Rejected:
+    return Rejected(f"sets the annotation {annotation}, which is ours to write; leave it out")
 
 
-def _annotate(pod: Pod, record: Record) -> Iterator[JsonOp]:
+def _annotate(pod: AdmissionPod, record: Record) -> Iterator[JsonOp]:
     text = msgspec.json.encode(record, order="sorted").decode()
     if pod.metadata.annotations.get(names.REQUESTED) == text:
         return
@@ -140,17 +145,13 @@ def _annotate(pod: Pod, record: Record) -> Iterator[JsonOp]:
         yield JsonOp(op="add", path="/metadata/annotations", value={names.REQUESTED: text})
 
 
-def _gated(pod: Pod) -> bool:
-    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
-
-
-def _gate(pod: Pod) -> Iterator[JsonOp]:
-    if not _gated(pod):
+def _gate(pod: AdmissionPod) -> Iterator[JsonOp]:
+    if not gated(pod):
         yield appended("/spec/schedulingGates", pod.spec.scheduling_gates, {"name": names.GATE})
 
 
-def _tolerate(pod: Pod) -> Iterator[JsonOp]:
-    """The taint that keeps other pods off our nodes is not for this one."""
+def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
+    """Tolerate the taint that keeps pods without slices off our nodes."""
     tolerated = any(
         each.key == names.MANAGED and each.operator == "Exists" and each.effect in ("", "NoSchedule")
         for each in pod.spec.tolerations or ()
@@ -159,16 +160,16 @@ def _tolerate(pod: Pod) -> Iterator[JsonOp]:
         yield appended("/spec/tolerations", pod.spec.tolerations, TOLERATION)
 
 
-def _rename(path: str, container: Container, asks: Sequence[Ask]) -> Iterator[JsonOp]:
+def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
     """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
-    if not asks:
+    if not requests:
         return
     # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
-    wanted = {ask.resource: str(ask.count) for ask in asks}
-    gb = sum(ask.gb for ask in asks)
+    wanted = {each.resource: str(each.count) for each in requests}
+    gb = sum(each.gb for each in requests)
     if gb:
         wanted[names.MEMORY] = str(gb)
-    replaced = {ask.written for ask in asks}
+    replaced = {each.written for each in requests}
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted

@@ -12,29 +12,33 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from instaslice.api import names
-from instaslice.kube.core import Bare
+from instaslice.kube.core import PartialObjectMetadata
 from instaslice.kube.resource import Resource
-from instaslice.webhook.manifests import GROUP, Document, asks_for, containers, elsewhere, names_one, only
+from instaslice.webhook.manifests import (
+    GROUP,
+    Document,
+    container_names_any,
+    containers,
+    names_any,
+    not_in_system_namespaces,
+    only_in,
+)
 from instaslice.webhook.mutation import WRITTEN_LATER
 
 NAME: Final = "instaslice-pods"
 OF_BINDINGS: Final = "-bindings"
 """What follows that name for the policy that judges Bindings."""
-ACCOUNTS: Final = ("instaslice-controller", "instaslice-agent")
-"""Our service accounts that write to pods."""
-
 
 POLICIES: Final = Resource(
-    Bare, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=GROUP, namespaced=False
+    PartialObjectMetadata, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=GROUP, namespaced=False
 )
 BINDINGS: Final = Resource(
-    Bare, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", group=GROUP, namespaced=False
+    PartialObjectMetadata,
+    "ValidatingAdmissionPolicyBinding",
+    "validatingadmissionpolicybindings",
+    group=GROUP,
+    namespaced=False,
 )
-
-
-def service_accounts(namespace: str = names.NAMESPACE, accounts: Sequence[str] = ACCOUNTS) -> list[str]:
-    """The user names of service accounts."""
-    return [f"system:serviceaccount:{namespace}:{account}" for account in accounts]
 
 
 def policies(
@@ -61,7 +65,7 @@ def _policy(
     spec = {
         "failurePolicy": "Fail",
         "matchConstraints": {
-            "namespaceSelector": {"matchExpressions": elsewhere(own)},
+            "namespaceSelector": {"matchExpressions": not_in_system_namespaces(own)},
             "resourceRules": [rule],
         },
         "matchConditions": [{"name": "not-ours", "expression": f"!(request.userInfo.username in [{listed}])"}],
@@ -80,7 +84,7 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
     return {
         "variables": [
             {"name": "gated", "expression": _gated("object")},
-            {"name": "asks", "expression": asks_for([names.RESOURCE])},
+            {"name": "asks", "expression": names_any([names.RESOURCE])},
             {"name": "served", "expression": _served(namespaces)},
         ],
         "validations": [
@@ -103,8 +107,8 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
             ),
             _validation(
                 # Our webhook renames every such resource that it sees. It is not called for the first time when a later
-                # one has changed a pod, only again: of a pod that had none it is never told.
-                f"request.operation != 'CREATE' || !variables.served || !({asks_for([names.NVIDIA_RESOURCE])})",
+                # one has changed a pod, only again: a pod that had none is never sent to it.
+                f"request.operation != 'CREATE' || !variables.served || !({names_any([names.NVIDIA_RESOURCE])})",
                 f"InstaSlice's webhook has not seen the {names.NVIDIA_RESOURCE}* of this pod: it is not registered, or "
                 "a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
                 f"name that sorts before {names.WEBHOOK}",
@@ -120,14 +124,14 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
                 f"a pod that asks for slices starts with the gate {names.GATE}",
             ),
             _validation(
-                # Nobody would ever take it away.
+                # Nobody would remove it.
                 "request.operation != 'CREATE' || !variables.gated || variables.asks",
                 f"the gate {names.GATE} is for pods that ask for slices; leave it out",
             ),
             _validation(
                 # The scheduler would count it against the slices of others.
-                f"request.operation != 'CREATE' || {containers()}.all(c, !({names_one([names.MEMORY])}) || "
-                f"{names_one([names.RESOURCE])})",
+                f"request.operation != 'CREATE' || {containers()}.all(c, !({container_names_any([names.MEMORY])}) || "
+                f"{container_names_any([names.RESOURCE])})",
                 f"{names.MEMORY} comes with slices, and InstaSlice's webhook writes it; leave it out, and ask for "
                 f"{names.NVIDIA_RESOURCE}<profile>",
             ),
@@ -150,7 +154,7 @@ def _of_bindings() -> Document:
 def _in_force(name: str, namespaces: Sequence[str]) -> Document:
     spec: dict[str, Any] = {"policyName": name, "validationActions": ["Deny"]}
     if namespaces:
-        spec["matchResources"] = {"namespaceSelector": {"matchExpressions": only(namespaces)}}
+        spec["matchResources"] = {"namespaceSelector": {"matchExpressions": only_in(namespaces)}}
     return {
         "apiVersion": BINDINGS.api_version,
         "kind": BINDINGS.kind,

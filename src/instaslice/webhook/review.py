@@ -7,73 +7,73 @@ import msgspec
 
 from instaslice.kube import core
 from instaslice.kube.client import JsonOp
-from instaslice.kube.meta import ObjectMeta, Part
+from instaslice.kube.meta import ApiStruct, ObjectMeta
 
 
-class Variable(Part, frozen=True):
+class EnvVar(ApiStruct, frozen=True):
     name: str
 
 
-class Container(core.Container, frozen=True):
-    env: list[Variable] | None = None
+class AdmissionContainer(core.Container, frozen=True):
+    env: list[EnvVar] | None = None
 
 
-class PodSpec(Part, frozen=True):
+class AdmissionPodSpec(ApiStruct, frozen=True):
     node_name: str = ""
-    containers: list[Container] = msgspec.field(default_factory=list)
-    init_containers: list[Container] = msgspec.field(default_factory=list)
+    containers: list[AdmissionContainer] = msgspec.field(default_factory=list)
+    init_containers: list[AdmissionContainer] = msgspec.field(default_factory=list)
     scheduling_gates: list[core.SchedulingGate] | None = None
     tolerations: list[core.Toleration] | None = None
 
 
-class Meta(ObjectMeta, frozen=True):
+class AdmissionMeta(ObjectMeta, frozen=True):
     generate_name: str = ""
 
 
-class Pod(Part, frozen=True):
-    """A pod on its way in: the name may still be missing."""
+class AdmissionPod(ApiStruct, frozen=True):
+    """A pod that is being admitted: the name may still be missing."""
 
-    metadata: Meta = Meta()
-    spec: PodSpec = PodSpec()
+    metadata: AdmissionMeta = AdmissionMeta()
+    spec: AdmissionPodSpec = AdmissionPodSpec()
 
-    def containers(self) -> Iterator[tuple[str, Container]]:
+    def containers(self) -> Iterator[tuple[str, AdmissionContainer]]:
         """Every container with its JSON pointer: init containers, in their order, then the others."""
         for field, containers in (("initContainers", self.spec.init_containers), ("containers", self.spec.containers)):
             for index, container in enumerate(containers):
                 yield f"/spec/{field}/{index}", container
 
 
-class Request(Part, frozen=True):
+class AdmissionRequest(ApiStruct, frozen=True):
     uid: str
     operation: str = "CREATE"
     namespace: str = ""
-    object: Pod = Pod()
+    object: AdmissionPod = AdmissionPod()
 
 
-class Review(Part, frozen=True):
+class AdmissionReview(ApiStruct, frozen=True):
     """admission.k8s.io/v1, AdmissionReview."""
 
-    request: Request
+    request: AdmissionRequest
 
 
-_DECODER = msgspec.json.Decoder(Review)
+_DECODER = msgspec.json.Decoder(AdmissionReview)
 
 
-def decode(body: bytes) -> Request:
+def decode(body: bytes) -> AdmissionRequest:
     """Raises msgspec.DecodeError for what is not an AdmissionReview of a pod."""
     return _DECODER.decode(body).request
 
 
-def admitted(uid: str, patch: Sequence[JsonOp]) -> bytes:
-    """The answer that lets a pod in, changed by `patch`."""
+def allowed(uid: str, patch: Sequence[JsonOp]) -> bytes:
+    """The response that admits a pod, changed by `patch`."""
     answer: dict[str, object] = {"uid": uid, "allowed": True}
     if patch:
         answer |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
     return _encode(answer)
 
 
-def refused(uid: str, message: str) -> bytes:
-    """The answer that turns a pod away; whoever made it reads `message`."""
+def denied(uid: str, message: str) -> bytes:
+    """The response that rejects a pod; whoever created it reads `message`."""
     return _encode({"uid": uid, "allowed": False, "status": {"code": 400, "reason": "BadRequest", "message": message}})
 
 

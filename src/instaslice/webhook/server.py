@@ -1,4 +1,4 @@
-"""The HTTPS server that the API server asks: one path for pods, two for probes.
+"""The HTTPS server that the API server calls: one path for pods, two for probes.
 
 Stateless, so replicas need not know of each other, and a dry run is answered like any other request.
 """
@@ -13,27 +13,27 @@ import msgspec
 from aiohttp import web
 
 from instaslice.webhook import review
-from instaslice.webhook.errors import Refused
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.errors import Rejected
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 
 PATH: Final = "/mutate-pods"
-MOST_BYTES: Final = 8 << 20
-"""Above what the API server takes from a user (3 MiB), with room for the review around it."""
+MAX_BYTES: Final = 8 << 20
+"""Above what the API server accepts from a user (3 MiB), plus the review around it."""
 
 
 class Webhook:
-    """Answers admission reviews. Set `ready` to False some seconds before stopping: /readyz says so, and connections
-    that are still used are given up one by one."""
+    """Answers admission reviews. Set `ready` to False some seconds before stopping: /readyz reports it, and connections
+    that are still used are closed one by one."""
 
     def __init__(self, largest: LargestNode) -> None:
         self.largest = largest
         self.ready = True
         self.answered: Counter[str] = Counter()
-        """How many pods were changed, left as they are, refused; and how many requests were not reviews."""
+        """How many pods were changed, left unchanged, refused; and how many requests were not reviews."""
 
     def app(self) -> web.Application:
-        app = web.Application(client_max_size=MOST_BYTES)
+        app = web.Application(client_max_size=MAX_BYTES)
         app.add_routes(
             [
                 web.post(PATH, self._review),
@@ -52,20 +52,20 @@ class Webhook:
             raise web.HTTPBadRequest(text=f"not an AdmissionReview of a pod: {error}") from None
         response = web.Response(body=self.answer(wanted), content_type="application/json")
         if not self.ready:
-            # The API server's next connection leads to a replica that stays; this one would end under a request.
+            # The API server's next connection goes to a replica that stays; this one would end during a request.
             response.force_close()
         return response
 
-    def answer(self, request: review.Request) -> bytes:
+    def answer(self, request: review.AdmissionRequest) -> bytes:
         """The AdmissionReview that answers one request."""
         try:
             patch = reapplied(request.object) if request.operation == "UPDATE" else mutate(request.object, self.largest)
-        except Refused as refused:
+        except Rejected as rejected:
             self.answered["refused"] += 1
             meta = request.object.metadata
-            return review.refused(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {refused}")
+            return review.denied(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {rejected}")
         self.answered["changed" if patch else "unchanged"] += 1
-        return review.admitted(request.uid, patch)
+        return review.allowed(request.uid, patch)
 
     async def _alive(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok")

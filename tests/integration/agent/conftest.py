@@ -9,7 +9,7 @@ from machines import Agent, Machine, node_manifest
 
 from instaslice.api import crd, roles
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.kube.core import NODES, Bare
+from instaslice.kube.core import NODES, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
@@ -17,7 +17,11 @@ from instaslice.local.objects import BINDINGS, RBAC, ROLES
 from instaslice.local.pki import Authority
 
 DEFINITIONS = Resource(
-    Bare, "CustomResourceDefinition", "customresourcedefinitions", group="apiextensions.k8s.io", namespaced=False
+    PartialObjectMetadata,
+    "CustomResourceDefinition",
+    "customresourcedefinitions",
+    group="apiextensions.k8s.io",
+    namespaced=False,
 )
 
 

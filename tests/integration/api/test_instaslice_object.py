@@ -9,22 +9,22 @@ import pytest
 from instaslice.api import crd
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
+    EMPTY_SPEC,
+    EMPTY_STATUS,
     INSTASLICES,
-    NOTHING_PROMISED,
-    NOTHING_REPORTED,
     Allocation,
     AllocationState,
-    Condition,
+    ConditionStatus,
     GpuStatus,
     Health,
     Instaslice,
+    InstasliceCondition,
     InstasliceSpec,
     InstasliceStatus,
     NodeCapacity,
     PodRef,
     PreparedSlice,
     SliceState,
-    Truth,
 )
 from instaslice.api.summary import summary
 from instaslice.geometry import models
@@ -94,8 +94,11 @@ def reported(node):
             ),
         ),
         conditions=(
-            Condition(
-                type="Ready", status=Truth.TRUE, reason="Serving", last_transition_time=datetime(2026, 1, 2, tzinfo=UTC)
+            InstasliceCondition(
+                type="Ready",
+                status=ConditionStatus.TRUE,
+                reason="Serving",
+                last_transition_time=datetime(2026, 1, 2, tzinfo=UTC),
             ),
         ),
     )
@@ -115,7 +118,7 @@ async def test_the_spec_cannot_be_written_through_the_status_nor_the_status_with
     await client.apply(INSTASLICES, promised(node, allocation()), manager="agent", subresource="status")
     await client.apply(INSTASLICES, reported(node), manager="controller")
     read = await client.get(INSTASLICES, Key("", node))
-    assert (read.spec, read.status) == (NOTHING_PROMISED, NOTHING_REPORTED)
+    assert (read.spec, read.status) == (EMPTY_SPEC, EMPTY_STATUS)
 
 
 async def test_an_entry_left_out_of_the_next_apply_is_gone_and_the_others_stay(client, node):

@@ -11,14 +11,14 @@ import msgspec
 from waiting import until
 
 from instaslice.api import names
-from instaslice.controller.wants import gated
-from instaslice.kube.core import PODS, Bare
+from instaslice.api.pods import gated
+from instaslice.kube.core import PODS, PartialObjectMetadata
 from instaslice.kube.errors import AlreadyExists, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 
 NAMESPACE = "default"
-DEPLOYMENTS = Resource(Bare, "Deployment", "deployments", group="apps")
+DEPLOYMENTS = Resource(PartialObjectMetadata, "Deployment", "deployments", group="apps")
 WORKERS = "workers"
 RETRY = 0.2
 SHAPES = [

@@ -114,7 +114,9 @@ async def test_a_node_that_is_not_ready_is_given_up_and_takes_pods_again_when_it
     # kwok lets go of the node, and its kubelet is silent.
     await stage.client.merge(NODES, Key("", node), {"metadata": {"labels": {"type": None}}})
     not_ready = {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "a story"}
-    await stage.client.amend(NODES, Key("", node), {"status": {"conditions": [not_ready]}}, subresource="status")
+    await stage.client.strategic_merge(
+        NODES, Key("", node), {"status": {"conditions": [not_ready]}}, subresource="status"
+    )
     await stage.create(pod("waits", "3g.20gb"))
     assert f"{node}: is not ready" in await stage.waits("waits")
     await stage.until("an eviction", lambda: stage.pod("runs").metadata.deletion_timestamp)

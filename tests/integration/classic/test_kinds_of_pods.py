@@ -6,14 +6,14 @@ import pytest
 from stage import STORY, container, pod
 
 from instaslice.api import names
-from instaslice.kube.core import Bare
+from instaslice.kube.core import PartialObjectMetadata
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 
 WORKLOADS = {
-    "Deployment": Resource(Bare, "Deployment", "deployments", group="apps"),
-    "StatefulSet": Resource(Bare, "StatefulSet", "statefulsets", group="apps"),
-    "Job": Resource(Bare, "Job", "jobs", group="batch"),
+    "Deployment": Resource(PartialObjectMetadata, "Deployment", "deployments", group="apps"),
+    "StatefulSet": Resource(PartialObjectMetadata, "StatefulSet", "statefulsets", group="apps"),
+    "Job": Resource(PartialObjectMetadata, "Job", "jobs", group="batch"),
 }
 
 

@@ -19,7 +19,8 @@ async def seen(client, resource, cache, met):
     watching = asyncio.create_task(Reflector(client, resource, cache, clock=SystemClock(), rng=random.Random(0)).run())
     try:
         async with asyncio.timeout(60):
-            while not (cache.is_synced and met(cache)):
+            await cache.synced()
+            while not met(cache):
                 await changed.wait()
                 changed.clear()
     finally:

@@ -6,11 +6,13 @@ import pytest
 from stage import pod
 
 from instaslice.api import names
-from instaslice.kube.core import PODS, Bare
+from instaslice.kube.core import PODS, PartialObjectMetadata
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 
-PRIORITIES = Resource(Bare, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False)
+PRIORITIES = Resource(
+    PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
+)
 KUEUE = "kueue.x-k8s.io/admission"
 
 

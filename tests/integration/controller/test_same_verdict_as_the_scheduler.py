@@ -11,12 +11,14 @@ from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import effective
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.client import Client, Selector
-from instaslice.kube.core import NODES, PODS, Bare, Node, Pod
+from instaslice.kube.core import NODES, PODS, Node, PartialObjectMetadata, Pod
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.objects import ClusterObjects
 
-RUNTIME_CLASSES = Resource(Bare, "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False)
+RUNTIME_CLASSES = Resource(
+    PartialObjectMetadata, "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False
+)
 ROW = "row"
 NOT_READY = "node.kubernetes.io/not-ready"
 

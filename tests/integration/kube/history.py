@@ -53,7 +53,7 @@ class History:
 @asynccontextmanager
 async def following(client, namespace, **options):
     """A synced cache of the namespace's pods and its history, while the block runs."""
-    cache = Cache(indexes={"node": lambda pod: [pod.spec.node_name]})
+    cache = Cache()
     history = History(cache)
     history.reflector = Reflector(
         client,

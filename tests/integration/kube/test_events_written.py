@@ -10,7 +10,7 @@ from waiting import until
 
 from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS, PODS
-from instaslice.kube.events import MOST_REMEMBERED, Recorder, Said, reference
+from instaslice.kube.events import MAX_RECORDS, EventKey, Recorder, reference
 from instaslice.kube.meta import key_of
 
 
@@ -42,7 +42,7 @@ async def until_count(client, namespace, count):
 
 async def test_an_event_says_what_happened_to_which_object(client, namespace, train):
     async with recording(client) as recorder:
-        recorder.record(Said(train, True, "NoRoom", "Place", "profile 3g.40gb does not fit"))
+        recorder.record(EventKey(train, True, "NoRoom", "Place", "profile 3g.40gb does not fit"))
     [event] = await events(client, namespace)
     assert (event.type, event.reason, event.note) == ("Warning", "NoRoom", "profile 3g.40gb does not fit")
     assert event.regarding == train
@@ -51,7 +51,7 @@ async def test_an_event_says_what_happened_to_which_object(client, namespace, tr
 
 async def test_a_wait_said_a_hundred_times_is_one_event_with_a_count(client, namespace, train):
     async with recording(client) as recorder:
-        said = Said(train, False, "Waiting", "Place", "no slice is free")
+        said = EventKey(train, False, "Waiting", "Place", "no slice is free")
         for _ in range(50):
             recorder.record(said)
             await asyncio.sleep(0)
@@ -64,7 +64,7 @@ async def test_a_wait_said_a_hundred_times_is_one_event_with_a_count(client, nam
 
 async def test_an_event_that_expired_is_written_anew(client, namespace, train):
     async with recording(client) as recorder:
-        said = Said(train, False, "Waiting", "Place", "no slice is free")
+        said = EventKey(train, False, "Waiting", "Place", "no slice is free")
         recorder.record(said)
         recorder.record(said)
         [first] = await until_count(client, namespace, 2)
@@ -77,12 +77,12 @@ async def test_an_event_that_expired_is_written_anew(client, namespace, train):
 async def test_events_for_a_namespace_that_is_not_there_are_lost_and_counted(client, train):
     elsewhere = type(train)(kind="Pod", namespace="no-such-namespace", name="x", uid="1")
     async with recording(client) as recorder:
-        recorder.record(Said(elsewhere, False, "Waiting", "Place", "no slice is free"))
+        recorder.record(EventKey(elsewhere, False, "Waiting", "Place", "no slice is free"))
     assert recorder.lost == 1
 
 
 async def test_memory_is_bounded_and_what_did_not_fit_is_counted(client, train):
     recorder = Recorder(client, controller="instaslice.io/test", instance="test-0", clock=FastClock())
-    for number in range(MOST_REMEMBERED + 10):
-        recorder.record(Said(train, False, "Waiting", "Place", f"reason {number}"))
+    for number in range(MAX_RECORDS + 10):
+        recorder.record(EventKey(train, False, "Waiting", "Place", f"reason {number}"))
     assert recorder.lost == 10

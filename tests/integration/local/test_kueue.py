@@ -6,7 +6,7 @@ import pytest
 from running import pod
 
 from instaslice.kube.client import Client
-from instaslice.kube.core import PODS, Bare
+from instaslice.kube.core import PODS, PartialObjectMetadata
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.binaries import Source
@@ -15,8 +15,10 @@ from instaslice.local.cluster import ClusterSpec
 MEMORY = "gpu.das.com/mem"
 
 
-def kueue(kind: str, plural: str, namespaced: bool = False) -> Resource[Bare]:
-    return Resource(Bare, kind, plural, version="v1beta2", group="kueue.x-k8s.io", namespaced=namespaced)
+def kueue(kind: str, plural: str, namespaced: bool = False) -> Resource[PartialObjectMetadata]:
+    return Resource(
+        PartialObjectMetadata, kind, plural, version="v1beta2", group="kueue.x-k8s.io", namespaced=namespaced
+    )
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from instaslice.agent.kubelet.services import LIST_PODS
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.doctor import Invariant
-from instaslice.kube.core import EVENTS, NAMESPACES, NODES, PODS, Bare
+from instaslice.kube.core import EVENTS, NAMESPACES, NODES, PODS, PartialObjectMetadata
 from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
@@ -22,7 +22,9 @@ from instaslice.local import realnode
 from instaslice.webhook import policy
 
 STAYS = f"{SHOW}; sleep 3600"
-PRIORITIES = Resource(Bare, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False)
+PRIORITIES = Resource(
+    PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
+)
 
 
 async def test_the_sample_pod_prints_the_slice_that_it_was_given(client, namespace, sliced_node):

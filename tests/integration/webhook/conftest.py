@@ -12,9 +12,9 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.meta import Key
 from instaslice.local.pki import Authority
 from instaslice.webhook import manifests
+from instaslice.webhook.certificate_sources import SecretSource
 from instaslice.webhook.certificates import Lifetimes
-from instaslice.webhook.keeper import SecretKeeper
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS
 from instaslice.webhook.server import Webhook, serving
 
@@ -25,7 +25,7 @@ class Registered:
 
     namespace: str
     webhook: Webhook
-    keeper: SecretKeeper
+    source: SecretSource
     configuration: str
 
     @property
@@ -41,7 +41,7 @@ def register(client, namespace):
     @contextlib.asynccontextmanager
     async def registering(lifetimes=None, webhook=None):
         name = f"webhook-{namespace}"
-        keeper = SecretKeeper(
+        source = SecretSource(
             client,
             Key(namespace, "webhook-tls"),
             ["127.0.0.1"],
@@ -49,15 +49,15 @@ def register(client, namespace):
             clock=SystemClock(),
             lifetimes=lifetimes or Lifetimes(),
         )
-        await keeper.step()
+        await source.refresh()
         webhook = webhook or Webhook(LargestNode())
-        async with serving(webhook, keeper.context, host="127.0.0.1", port=0) as port:
-            address = manifests.at_address("127.0.0.1", port, keeper.state.trusted)
+        async with serving(webhook, source.context, host="127.0.0.1", port=0) as port:
+            address = manifests.at_address("127.0.0.1", port, source.state.trusted)
             document = manifests.configuration(address, name=name, namespaces=[namespace])
             await client.create(CONFIGURATIONS, document)
             try:
                 await _heard(client, namespace, webhook)
-                yield Registered(namespace, webhook, keeper, name)
+                yield Registered(namespace, webhook, source, name)
             finally:
                 await client.delete(CONFIGURATIONS, Key("", name))
 

@@ -14,7 +14,7 @@ from instaslice.kube.client import JsonOp
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.webhook import manifests, policy, review
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS
 from instaslice.webhook.policy import BINDINGS, POLICIES
 from instaslice.webhook.server import Webhook, serving
@@ -236,20 +236,20 @@ class Adding(Webhook):
         last = len(request.object.spec.containers) - 1
         patch = {"op": "add", "path": f"/spec/containers/{last}/resources", "value": {"limits": SLICE}}
         self.answered["changed"] += 1
-        return review.admitted(request.uid, [patch])
+        return review.allowed(request.uid, [patch])
 
 
 @pytest.fixture
 async def later(client, registered):
     """That webhook, registered under a name that sorts after ours."""
     webhook = Adding(LargestNode())
-    async with serving(webhook, registered.keeper.context, host="127.0.0.1", port=0) as port:
-        address = manifests.at_address("127.0.0.1", port, registered.keeper.state.trusted)
+    async with serving(webhook, registered.source.context, host="127.0.0.1", port=0) as port:
+        address = manifests.at_address("127.0.0.1", port, registered.source.state.trusted)
         document = manifests.configuration(address, name=f"zz-{registered.configuration}")
         (hook,) = document["webhooks"]
         del hook["matchConditions"]
         hook["reinvocationPolicy"] = "Never"
-        hook["namespaceSelector"] = {"matchExpressions": manifests.only([registered.namespace])}
+        hook["namespaceSelector"] = {"matchExpressions": manifests.only_in([registered.namespace])}
         hook["rules"][0]["operations"] = ["CREATE"]
         await client.create(CONFIGURATIONS, document)
         async with asyncio.timeout(60):

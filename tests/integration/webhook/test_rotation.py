@@ -11,9 +11,9 @@ from instaslice.errors import BadInput
 from instaslice.kube.client import JsonOp
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.meta import Key, ObjectMeta
+from instaslice.webhook.certificate_sources import SECRETS, STATE, Secret, SecretSource
 from instaslice.webhook.certificates import DAY, Lifetimes
-from instaslice.webhook.keeper import SECRETS, STATE, Secret, SecretKeeper
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS, bundle
 from instaslice.webhook.server import Webhook
 
@@ -38,7 +38,7 @@ class Forgetful(Webhook):
 
 async def test_authority_and_leaf_change_under_a_stream_of_pods(client, register):
     async with register(HASTY, Forgetful(LargestNode())) as hook:
-        first = hook.keeper.state
+        first = hook.source.state
         rotated = asyncio.Event()
         made = 0
 
@@ -50,8 +50,8 @@ async def test_authority_and_leaf_change_under_a_stream_of_pods(client, register
                 await asyncio.sleep(0.02)
 
         async def rotate():
-            while len(hook.keeper.state.retired) < 2:
-                await hook.keeper.step()
+            while len(hook.source.state.retired) < 2:
+                await hook.source.refresh()
                 await asyncio.sleep(0.5)
             rotated.set()
 
@@ -59,42 +59,42 @@ async def test_authority_and_leaf_change_under_a_stream_of_pods(client, register
             group.create_task(create())
             group.create_task(rotate())
         assert hook.webhook.answered == {"changed": made}
-        assert hook.keeper.state.leaf != first.leaf
-        assert first.authority.certificate in hook.keeper.state.retired
+        assert hook.source.state.leaf != first.leaf
+        assert first.authority.certificate in hook.source.state.retired
         configuration = await client.get(CONFIGURATIONS, Key("", hook.configuration))
-        assert configuration.webhooks[0].client_config.ca_bundle == bundle(hook.keeper.state.trusted)
+        assert configuration.webhooks[0].client_config.ca_bundle == bundle(hook.source.state.trusted)
 
 
 async def test_replicas_share_one_authority(client, register, namespace):
     async with register() as hook:
-        other = SecretKeeper(
+        other = SecretSource(
             client, Key(namespace, "webhook-tls"), ["127.0.0.1"], configuration=hook.configuration, clock=SystemClock()
         )
-        await other.step()
-        assert other.state == hook.keeper.state
+        await other.refresh()
+        assert other.state == hook.source.state
 
 
 async def test_a_ca_bundle_that_somebody_emptied_is_filled_in_again(client, register):
     async with register() as hook:
         key = Key("", hook.configuration)
         await client.patch(CONFIGURATIONS, key, [JsonOp(op="remove", path="/webhooks/0/clientConfig/caBundle")])
-        await hook.keeper.step()
+        await hook.source.refresh()
         configuration = await client.get(CONFIGURATIONS, key)
-        assert configuration.webhooks[0].client_config.ca_bundle == bundle(hook.keeper.state.trusted)
+        assert configuration.webhooks[0].client_config.ca_bundle == bundle(hook.source.state.trusted)
 
 
 async def test_two_replicas_that_start_at_once_agree(client, namespace):
-    keepers = [
-        SecretKeeper(client, Key(namespace, "tls"), ["127.0.0.1"], configuration="none", clock=SystemClock())
+    sources = [
+        SecretSource(client, Key(namespace, "tls"), ["127.0.0.1"], configuration="none", clock=SystemClock())
         for _ in range(5)
     ]
-    await asyncio.gather(*(keeper.step() for keeper in keepers))
-    assert len({keeper.state.leaf.certificate for keeper in keepers}) == 1
+    await asyncio.gather(*(source.refresh() for source in sources))
+    assert len({source.state.leaf.certificate for source in sources}) == 1
 
 
 async def test_a_secret_that_cannot_be_read_is_named_with_the_remedy(client, namespace):
     meta = ObjectMeta(namespace=namespace, name="tls")
     await client.create(SECRETS, Secret(metadata=meta, data={STATE: b"{}"}))
-    keeper = SecretKeeper(client, Key(namespace, "tls"), ["a"], configuration="none", clock=SystemClock())
+    source = SecretSource(client, Key(namespace, "tls"), ["a"], configuration="none", clock=SystemClock())
     with pytest.raises(BadInput, match=f"^secret {namespace}/tls: .*delete the Secret, and a new authority is made$"):
-        await keeper.step()
+        await source.refresh()

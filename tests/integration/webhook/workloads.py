@@ -8,7 +8,7 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.kube.client import Selector
-from instaslice.kube.core import NAMESPACES, PODS, Bare
+from instaslice.kube.core import NAMESPACES, PODS, PartialObjectMetadata
 from instaslice.kube.errors import Forbidden
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
@@ -18,13 +18,13 @@ from instaslice.local.objects import ROLES as CLUSTER_ROLES
 
 SLICE = {"nvidia.com/mig-1g.5gb": "1"}
 WORKLOADS = {
-    "Deployment": Resource(Bare, "Deployment", "deployments", group="apps"),
-    "StatefulSet": Resource(Bare, "StatefulSet", "statefulsets", group="apps"),
-    "Job": Resource(Bare, "Job", "jobs", group="batch"),
+    "Deployment": Resource(PartialObjectMetadata, "Deployment", "deployments", group="apps"),
+    "StatefulSet": Resource(PartialObjectMetadata, "StatefulSet", "statefulsets", group="apps"),
+    "Job": Resource(PartialObjectMetadata, "Job", "jobs", group="batch"),
 }
-BOUND = Resource(Bare, "Binding", "bindings")
-ROLES = Resource(Bare, "Role", "roles", group=RBAC)
-ROLE_BINDINGS = Resource(Bare, "RoleBinding", "rolebindings", group=RBAC)
+BOUND = Resource(PartialObjectMetadata, "Binding", "bindings")
+ROLES = Resource(PartialObjectMetadata, "Role", "roles", group=RBAC)
+ROLE_BINDINGS = Resource(PartialObjectMetadata, "RoleBinding", "rolebindings", group=RBAC)
 
 
 def pod(namespace, name, limits=None, **more):

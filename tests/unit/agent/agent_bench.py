@@ -8,7 +8,7 @@ from injected_faults import InjectedFaults
 
 from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
 from instaslice.agent.node import NodeAgent
-from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
+from instaslice.api.instaslice import EMPTY_STATUS, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
 from instaslice.drivers import DriverError, Unhealthy, UnhealthyReason, UnresponsiveGpu
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.executor import GpuExecutor
@@ -62,7 +62,7 @@ class Bench:
         self.gpus = [gpu.uuid for gpu in self.driver.discover()]
         self.clock = FakeClock()
         self.orphan_policy = OrphanPolicy(**orphan_policy)
-        self.written = NOTHING_REPORTED
+        self.written = EMPTY_STATUS
         self.spec = ()
         self.generation = 1
         self.failures = []

@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from instaslice.api.instaslice import NOTHING_REPORTED, AllocationState, SliceState
+from instaslice.api.instaslice import EMPTY_STATUS, AllocationState, SliceState
 from instaslice.api.summary import holds_slot
 from instaslice.geometry import Placement, States
 
@@ -94,7 +94,7 @@ class Life(RuleBasedStateMachine):
         found = {(held.gpu, held.placement.profile, held.placement.start) for held in self.hardware()}
         self.bench.users |= dict.fromkeys(self.running() & found, "kept: its pod uses it")
         self.bench.write()
-        self.bench.written = NOTHING_REPORTED
+        self.bench.written = EMPTY_STATUS
         self.bench.restart()
         for seconds in (0, GRACE, 1):
             self.bench.clock.advance(seconds)

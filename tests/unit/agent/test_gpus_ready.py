@@ -3,7 +3,7 @@
 import pytest
 from agent_bench import Bench
 
-from instaslice.api.bounds import MOST_WORDS
+from instaslice.api.bounds import MAX_MESSAGE
 from instaslice.api.instaslice import Health
 from instaslice.drivers import Unhealthy, UnhealthyReason
 
@@ -86,7 +86,7 @@ def test_the_condition_keeps_its_time_while_its_status_stays_also_over_a_restart
 def test_a_condition_is_no_longer_than_the_server_takes():
     bench = Bench(gpus=8)
     ail(bench, *[Unhealthy("word " * 100)] * 8)
-    assert len(condition(bench).message) == MOST_WORDS
+    assert len(condition(bench).message) == MAX_MESSAGE
 
 
 async def test_a_gpu_that_hangs_in_a_call_is_in_the_condition_too(monkeypatch):

@@ -7,7 +7,7 @@ from agent_bench import Bench
 from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice
 from instaslice.agent.usage import in_use
 from instaslice.api import names
-from instaslice.api.instaslice import NOTHING_REPORTED
+from instaslice.api.instaslice import EMPTY_STATUS
 from instaslice.drivers import Slice
 from instaslice.errors import InstasliceError
 from instaslice.geometry import models
@@ -35,7 +35,7 @@ def bench():
     made.work()
     made.users[made.gpus[0], "1g.5gb", 0] = "kept: pod team/runs uses it"
     made.write()
-    made.written = NOTHING_REPORTED
+    made.written = EMPTY_STATUS
     made.restart()
     made.work()
     return made

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from instaslice.api.bounds import MOST_WORDS, words
+from instaslice.api.bounds import MAX_MESSAGE, truncated
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import GpuStatus, Health, Instaslice, InstasliceStatus, PreparedSlice, SliceState
 from instaslice.api.summary import summary
@@ -71,5 +71,5 @@ def test_an_object_that_says_nothing_sends_nothing_so_that_its_writer_owns_nothi
 
 
 def test_a_long_message_is_cut_to_what_the_server_takes():
-    assert words("short") == "short"
-    assert len(words("x" * 5000)) == MOST_WORDS
+    assert truncated("short") == "short"
+    assert len(truncated("x" * 5000)) == MAX_MESSAGE

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from instaslice.cli.signals import run_until_signalled
+from instaslice.cli.terminal.signals import run_until_signalled
 
 
 @pytest.fixture(autouse=True)

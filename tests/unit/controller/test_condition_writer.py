@@ -13,7 +13,7 @@ from instaslice.api import names
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.work_queues import WorkQueues
-from instaslice.kube.core import EVENTS, PODS, Condition, Container, Resources
+from instaslice.kube.core import EVENTS, PODS, Condition, Container, ResourceRequirements
 
 PATCH, EVENT = Call("PATCH", "pods", "status"), Call("POST", "events")
 
@@ -125,7 +125,9 @@ async def test_a_condition_is_not_written_again_while_its_reason_is_the_same(des
     ],
 )
 async def test_a_pod_that_makes_no_sense_is_told_so(desk, resource, quantity, told):
-    uid = desk.world.add_pod(containers=[Container(name="c", resources=Resources(limits={resource: quantity}))])
+    uid = desk.world.add_pod(
+        containers=[Container(name="c", resources=ResourceRequirements(limits={resource: quantity}))]
+    )
     desk.world.settle()
     assert uid in desk.world.told
     await desk.told(uid)

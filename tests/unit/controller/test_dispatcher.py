@@ -17,7 +17,7 @@ from instaslice.kube.core import (
     NodeSelector,
     NodeSelectorTerm,
     Requirement,
-    Resources,
+    ResourceRequirements,
 )
 
 
@@ -152,7 +152,7 @@ def test_priority_then_arrival(world):
     ],
 )
 def test_a_pod_that_came_past_the_webhook_and_makes_no_sense_is_told_so(world, resource, quantity, said):
-    container = Container(name="c", resources=Resources(limits={resource: quantity}))
+    container = Container(name="c", resources=ResourceRequirements(limits={resource: quantity}))
     strange = world.add_pod(containers=[container])
     world.settle()
     assert world.on(strange) is None

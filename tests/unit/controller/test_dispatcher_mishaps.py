@@ -7,9 +7,9 @@ import pytest
 from world import World, why
 
 from instaslice.api import instaslice
-from instaslice.api.instaslice import AllocationState, Health, Truth
-from instaslice.controller.wants import NOT_SAID
-from instaslice.kube.core import PODS, Condition, Container, Pod, PodSpec, PodStatus, Resources
+from instaslice.api.instaslice import AllocationState, ConditionStatus, Health
+from instaslice.api.pods import NOT_SAID
+from instaslice.kube.core import PODS, Condition, Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from instaslice.kube.meta import ObjectMeta
 
 
@@ -81,13 +81,13 @@ def test_a_node_whose_agent_is_silent_is_left_alone(world):
 def test_nobody_is_sent_to_a_node_on_which_no_pod_could_start(world):
     running = world.add_pod("1g.5gb")
     world.settle()
-    serves(world, Truth.FALSE, "no kubelet listens")
+    serves(world, ConditionStatus.FALSE, "no kubelet listens")
     uid = world.add_pod("1g.5gb")
     world.settle()
     assert world.running() == [running]
     assert why(world, running).ready
     assert why(world, uid).message == "every GPU that has 1g.5gb is closed; out of use: node a (no kubelet listens)"
-    serves(world, Truth.TRUE)
+    serves(world, ConditionStatus.TRUE)
     world.settle()
     assert world.running() == [running, uid]
 
@@ -96,7 +96,7 @@ def test_a_pod_that_waited_for_a_kubelet_in_vain_is_told_so(world):
     world.mute = {"a"}
     uid = world.add_pod("1g.5gb")
     world.settle()
-    serves(world, Truth.FALSE, "no kubelet listens")
+    serves(world, ConditionStatus.FALSE, "no kubelet listens")
     world.wait(121)
     assert not world.running()
     assert "has not answered" not in why(world, uid).message
@@ -106,7 +106,7 @@ def test_a_pod_that_waited_for_a_kubelet_in_vain_is_told_so(world):
 def serves(world, status, message=""):
     """What the agent of node a says of pods that would start there."""
     now = world.instaslices["a"]
-    ready = instaslice.Condition(instaslice.READY, status, "Any", datetime.now(UTC), message)
+    ready = instaslice.InstasliceCondition(instaslice.READY, status, "Any", datetime.now(UTC), message)
     world.change_instaslice(
         msgspec.structs.replace(now, status=msgspec.structs.replace(now.status, conditions=(ready,)))
     )
@@ -150,10 +150,10 @@ def test_what_the_scheduler_says_is_in_the_message_of_a_pod_that_it_does_not_bin
 
 def test_a_pod_waits_where_the_scheduler_still_counts_what_no_gpu_holds_any_more(world):
     """Of a pod that lost its slice, or one that came past the webhook: let go, ours could not be bound."""
-    lost = Container(name="c", resources=Resources(requests={"gpu.das.com/mem": "38"}))
+    lost = Container(name="c", resources=ResourceRequirements(requests={"gpu.das.com/mem": "38"}))
     world.server.put(PODS, Pod(ObjectMeta(name="lost", uid="lost"), PodSpec("a", [lost])))
     wants = {"gpu.das.com/mig-1g.5gb": "1", "gpu.das.com/mem": "5"}
-    asks = Resources(limits=wants, requests={**wants, "cpu": "1"})
+    asks = ResourceRequirements(limits=wants, requests={**wants, "cpu": "1"})
     uid = world.add_pod(containers=[Container(name="c", resources=asks)])
     world.settle()
     assert not world.running()

@@ -11,7 +11,7 @@ from test_volumes import NOW, WAIT, claim, volume
 from world import World, why
 
 from instaslice.api.names import GATE
-from instaslice.kube.core import PODS, Container, ContainerPort, Namespace, Pod, PodSpec, Resources
+from instaslice.kube.core import PODS, Container, ContainerPort, Namespace, Pod, PodSpec, ResourceRequirements
 from instaslice.kube.meta import ObjectMeta
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -43,7 +43,9 @@ def opens(port):
     ports = [ContainerPort(host_port=port)]
     return [
         Container(
-            name="c", ports=ports, resources=Resources(limits={"gpu.das.com/mig-1g.5gb": "1"}, requests={"cpu": "1"})
+            name="c",
+            ports=ports,
+            resources=ResourceRequirements(limits={"gpu.das.com/mig-1g.5gb": "1"}, requests={"cpu": "1"}),
         )
     ]
 

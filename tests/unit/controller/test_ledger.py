@@ -7,8 +7,8 @@ import pytest
 from small_worlds import allocation, instaslice, made, uuid
 
 from instaslice.api.instaslice import AllocationState, Health, PodRef, SliceState
+from instaslice.api.pods import Wanted
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.wants import Wanted
 from instaslice.placement import Demand, Plan, policies
 
 ONE = allocation("one", "1g.5gb", 0)

@@ -8,10 +8,10 @@ from small_worlds import allocation, instaslice, pod
 from small_worlds import world as objects
 from world import World, why
 
-from instaslice.api.instaslice import READY, AllocationState, Condition, SliceState, Truth
+from instaslice.api.instaslice import READY, AllocationState, ConditionStatus, InstasliceCondition, SliceState
 from instaslice.api.names import GATE, REQUESTED
+from instaslice.api.pods import gated
 from instaslice.controller.explain import Stage, explain
-from instaslice.controller.wants import gated
 from instaslice.placement import policies
 
 SILENT = "no kubelet listens"
@@ -19,7 +19,9 @@ SILENT = "no kubelet listens"
 
 def says(thing, truth):
     """What its agent says of pods that would start there."""
-    ready = Condition(READY, truth, "Any", datetime.now(UTC), SILENT if truth is Truth.FALSE else "")
+    ready = InstasliceCondition(
+        READY, truth, "Any", datetime.now(UTC), SILENT if truth is ConditionStatus.FALSE else ""
+    )
     return msgspec.structs.replace(thing, status=msgspec.structs.replace(thing.status, conditions=(ready,)))
 
 
@@ -37,7 +39,7 @@ def held(world):
     world.mute = {"a"}
     uid = world.add_pod("1g.5gb")
     world.settle()
-    serves(world, Truth.FALSE)
+    serves(world, ConditionStatus.FALSE)
     world.mute = set()
     world.settle()
     return uid
@@ -56,16 +58,16 @@ def test_a_pod_that_was_about_to_be_let_go_when_its_node_fell_silent_is_not(worl
     uid = world.add_pod("1g.5gb")
     world.settle(but="ungate")
     assert world.deeds() == [("ungate", uid)]
-    serves(world, Truth.FALSE)
+    serves(world, ConditionStatus.FALSE)
     world.settle()
     assert gated(world.pods[uid])
-    serves(world, Truth.TRUE)
+    serves(world, ConditionStatus.TRUE)
     world.settle()
     assert world.running() == [uid]
 
 
 def test_it_is_let_go_when_the_node_serves_again(world, held):
-    serves(world, Truth.TRUE)
+    serves(world, ConditionStatus.TRUE)
     world.settle()
     assert world.running() == [held]
 
@@ -74,7 +76,7 @@ def test_a_controller_that_is_started_meanwhile_does_the_same(world, held):
     world.begin()
     world.settle()
     assert gated(world.pods[held])
-    serves(world, Truth.TRUE)
+    serves(world, ConditionStatus.TRUE)
     world.settle()
     assert world.running() == [held]
 
@@ -93,7 +95,7 @@ def test_where_there_is_no_other_it_waits_and_is_told_why(world, held):
     assert not world.spec("a").allocations
     told = why(world, held)
     assert told.reason == "Waiting" and SILENT in told.message
-    serves(world, Truth.TRUE)
+    serves(world, ConditionStatus.TRUE)
     world.settle()
     assert world.running() == [held]
 
@@ -105,7 +107,7 @@ def test_a_node_that_falls_silent_long_after_the_slice_was_made_holds_nobody_for
     world.settle()
     world.wait(121)
     assert world.on(uid) == "a"
-    serves(world, Truth.FALSE)
+    serves(world, ConditionStatus.FALSE)
     world.wait(121)
     assert not world.spec("a").allocations
 
@@ -113,7 +115,7 @@ def test_a_node_that_falls_silent_long_after_the_slice_was_made_holds_nobody_for
 def test_pods_that_run_there_are_left_alone(world):
     uid = world.add_pod("1g.5gb")
     world.settle()
-    serves(world, Truth.FALSE)
+    serves(world, ConditionStatus.FALSE)
     world.wait(1000)
     assert world.running() == [uid]
     assert why(world, uid).ready
@@ -123,7 +125,7 @@ def test_explain_says_that_the_slices_are_ready_and_what_the_pod_waits_for():
     mine = msgspec.structs.replace(allocation("w", "1g.5gb", 3), state=AllocationState.CREATED)
     waits = pod("w", "1g.5gb", gates=[GATE])
     meta = msgspec.structs.replace(waits.metadata, annotations={REQUESTED: "{}"})
-    here = objects([msgspec.structs.replace(waits, metadata=meta)], [says(instaslice(mine), Truth.FALSE)])
+    here = objects([msgspec.structs.replace(waits, metadata=meta)], [says(instaslice(mine), ConditionStatus.FALSE)])
     told = explain(here, here.pods[0], policies.named("adaptive"))
     assert told.stage is Stage.STARTING
     assert told.message.endswith(f"created, but no pod can start there now: {SILENT}")

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from mutated_objects import histories, valid
 
+from instaslice.api.pods import gated
 from instaslice.controller import patches
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import condition_of
 from instaslice.controller.quarantine import Quarantine
-from instaslice.controller.wants import gated
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import policies

@@ -18,11 +18,11 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
+from instaslice.api.pods import Wanted
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.spec_writer import SpecWriter
-from instaslice.controller.wants import Wanted
 from instaslice.kube.errors import Conflict, Invalid, ServerError, Unreachable
 from instaslice.kube.meta import ObjectMeta
 from instaslice.placement import Demand, policies

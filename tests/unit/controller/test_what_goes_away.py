@@ -7,8 +7,8 @@ import pytest
 from world import World, why
 
 from instaslice.api import instaslice
-from instaslice.api.instaslice import AllocationState, Health, SliceState, Truth
-from instaslice.kube.core import Condition, Container, PodStatus, Resources
+from instaslice.api.instaslice import AllocationState, ConditionStatus, Health, SliceState
+from instaslice.kube.core import Condition, Container, PodStatus, ResourceRequirements
 
 
 def gone(world, gpu):
@@ -303,7 +303,9 @@ def test_a_gpu_that_is_closed_for_two_reasons_is_offered_when_both_are_gone(worl
 
 
 def unready(message):
-    return instaslice.Condition(instaslice.READY, Truth.FALSE, "Any", datetime(2026, 1, 1, tzinfo=UTC), message)
+    return instaslice.InstasliceCondition(
+        instaslice.READY, ConditionStatus.FALSE, "Any", datetime(2026, 1, 1, tzinfo=UTC), message
+    )
 
 
 def test_a_pod_that_was_placed_elsewhere_before_a_gpu_went_keeps_what_it_has():
@@ -546,7 +548,9 @@ def test_cpu_and_memory_of_a_pod_stand_at_its_first_slice(world):
     both = [
         Container(
             name=name,
-            resources=Resources(limits={f"gpu.das.com/mig-{profile}": "1"}, requests={"cpu": "2", "memory": "1Gi"}),
+            resources=ResourceRequirements(
+                limits={f"gpu.das.com/mig-{profile}": "1"}, requests={"cpu": "2", "memory": "1Gi"}
+            ),
         )
         for name, profile in (("c", "3g.20gb"), ("d", "2g.10gb"))
     ]

@@ -46,7 +46,7 @@ from instaslice.kube.core import (
     Pod,
     PodSpec,
     PodStatus,
-    Resources,
+    ResourceRequirements,
 )
 from instaslice.kube.core import SchedulingGate as Gate
 from instaslice.kube.errors import KubeError
@@ -252,7 +252,7 @@ class World:
         containers = spec.pop("containers", None) or [
             Container(
                 name=f"c{i}",
-                resources=Resources(
+                resources=ResourceRequirements(
                     limits={f"{names.RESOURCE}{profile}": "1"}, requests={"cpu": cpu} if i == 0 else {}
                 ),
             )

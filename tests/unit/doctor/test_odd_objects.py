@@ -13,9 +13,9 @@ from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid
 
 from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
+from instaslice.api.pods import wanted
 from instaslice.controller.explain import Stage, explain
 from instaslice.controller.requests import effective
-from instaslice.controller.wants import wanted
 from instaslice.doctor import HistoryCheck, Invariant, ObjectWrite, ObservedCluster, examine
 from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
 from instaslice.errors import InstasliceError

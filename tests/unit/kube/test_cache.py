@@ -1,4 +1,4 @@
-"""The cache: indexes follow every change, handlers hear each change once."""
+"""The cache: handlers get each change once."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from instaslice.kube.cache import Cache
-from instaslice.kube.meta import Key, is_older, key_of
+from instaslice.kube.meta import is_older, key_of
 
 
 def pod(name, version="1", *, node="", uid=None):
@@ -27,7 +27,7 @@ def heard():
 
 @pytest.fixture
 def cache(heard):
-    made = Cache(indexes={"node": lambda each: [each.spec.node_name] if each.spec.node_name else []})
+    made = Cache()
     made.on_change(
         lambda old, new: heard.append(
             (old and (old.metadata.name, old.metadata.resource_version), new and new.metadata.resource_version)
@@ -38,24 +38,6 @@ def cache(heard):
 
 def names(pods):
     return [each.metadata.name for each in pods]
-
-
-def test_an_index_follows_a_pod_to_another_node_and_out(cache):
-    cache.upsert(pod("a", node="n1"))
-    cache.upsert(pod("a", "2", node="n2"))
-    assert (cache.by("node", "n1"), names(cache.by("node", "n2"))) == ([], ["a"])
-    cache.remove(pod("a", "3", node="n2"))
-    assert cache.by("node", "n2") == []
-    assert cache.get(Key("team-a", "a")) is None
-
-
-def test_an_index_forgets_the_values_that_nobody_has_any_more(cache):
-    """Nodes come and go for years, each under a name of its own."""
-    for version in range(1000):
-        cache.upsert(pod("a", str(version), node=f"n{version}"))
-    cache.upsert(pod("b", node="n999"))
-    cache.remove(pod("b", "2"))
-    assert cache._found["node"].keys() == {"n999"}
 
 
 def test_the_same_version_again_is_no_news(cache, heard):
@@ -84,14 +66,14 @@ def test_a_fresh_list_tells_only_the_difference(cache, heard):
 
 
 async def test_a_cache_is_synced_after_the_first_list_even_an_empty_one(cache):
-    assert not cache.is_synced
+    assert not cache._synced.is_set()
     waiting = asyncio.create_task(cache.synced())
     for _ in range(3):
         await asyncio.sleep(0)
     assert not waiting.done()
     cache.replace({})
     await waiting
-    assert cache.is_synced
+    assert cache._synced.is_set()
 
 
 def test_a_handler_that_comes_late_hears_what_is_there(cache):
@@ -99,22 +81,6 @@ def test_a_handler_that_comes_late_hears_what_is_there(cache):
     late = []
     cache.on_change(lambda old, new: late.append((old, new.metadata.name)))
     assert late == [(None, "a")]
-
-
-changes = st.lists(
-    st.tuples(st.sampled_from(["upsert", "remove"]), st.sampled_from("abcd"), st.sampled_from(["", "n1", "n2"])),
-    max_size=40,
-)
-
-
-@given(changes)
-def test_an_index_always_equals_a_scan(steps):
-    cache = Cache(indexes={"node": lambda each: [each.spec.node_name]})
-    for version, (verb, name, node) in enumerate(steps):
-        getattr(cache, verb)(pod(name, str(version), node=node))
-    for node in ["", "n1", "n2"]:
-        scanned = [each for each in cache if each.spec.node_name == node]
-        assert sorted(names(cache.by("node", node))) == sorted(names(scanned))
 
 
 def held(cache):

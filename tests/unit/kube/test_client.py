@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from instaslice.kube.client import PAGE, Client, JsonOp, Selector, appended, escaped
+from instaslice.kube.client import PAGE_SIZE, Client, JsonOp, Selector, appended, escaped
 from instaslice.kube.core import LEASES, NODES, PODS, Pod
 from instaslice.kube.errors import Unreadable
 from instaslice.kube.meta import Key, ObjectMeta
@@ -101,9 +101,9 @@ BODY = {"metadata": {"labels": {"a": None}}}
         ),
         pytest.param(lambda kube: kube.merge(PODS, KEY, BODY), patch("merge", BODY), id="merge"),
         pytest.param(
-            lambda kube: kube.amend(PODS, KEY, BODY, manager="us"),
+            lambda kube: kube.strategic_merge(PODS, KEY, BODY, manager="us"),
             patch("strategic-merge", BODY, fieldManager="us"),
-            id="amend",
+            id="strategic_merge",
         ),
         pytest.param(
             lambda kube: kube.delete(PODS, KEY), request("DELETE", ONE, "delete pods team/train", body={}), id="delete"
@@ -132,7 +132,7 @@ async def test_a_request_as_it_is_sent(ask, sent):
     assert wire.sent == [sent]
 
 
-@pytest.mark.parametrize("verb", ["get", "create", "replace", "apply", "patch", "merge", "amend"])
+@pytest.mark.parametrize("verb", ["get", "create", "replace", "apply", "patch", "merge", "strategic_merge"])
 async def test_the_object_in_the_answer_is_given_back(verb):
     kube = Client(Wire({"metadata": {"name": "answered"}}))
     what = {"get": [KEY], "create": [POD], "replace": [POD], "apply": [POD], "patch": [KEY, [OP]]}
@@ -158,7 +158,7 @@ async def test_a_list_is_read_page_after_page():
     assert [each["params"].pop("continue", None) for each in wire.sent] == [None, "here", "there"]
     for each in wire.sent:
         assert (each["method"], each["path"], each["repeatable"]) == ("GET", "/api/v1/namespaces/team/pods", True)
-        assert each["params"] == {**picked, "limit": str(PAGE)}
+        assert each["params"] == {**picked, "limit": str(PAGE_SIZE)}
         assert each["what"] == "list pods team"
 
 
@@ -166,7 +166,7 @@ async def test_a_list_of_everything_asks_for_nothing_in_particular():
     wire = Wire(page())
     assert await Client(wire).list(NODES) == []
     (asked,) = wire.sent
-    assert (asked["path"], asked["what"], asked["params"]) == ("/api/v1/nodes", "list nodes", {"limit": str(PAGE)})
+    assert (asked["path"], asked["what"], asked["params"]) == ("/api/v1/nodes", "list nodes", {"limit": str(PAGE_SIZE)})
 
 
 async def test_a_list_of_which_one_object_cannot_be_read_is_no_list():

@@ -7,10 +7,12 @@ import pytest
 from instaslice.kube import events
 from instaslice.kube.core import PODS, ObjectReference, Pod
 from instaslice.kube.errors import Forbidden, Invalid, NotFound, Unreachable
-from instaslice.kube.events import MOST_TRIES, REPEAT_SECONDS, Recorder, Said, reference
+from instaslice.kube.events import MAX_TRIES, REPEAT_SECONDS, EventKey, Recorder, reference
 from instaslice.kube.meta import ObjectMeta
 
-SAID = Said(ObjectReference(kind="Pod", namespace="team", name="train", uid="1"), False, "Waiting", "Place", "no room")
+SAID = EventKey(
+    ObjectReference(kind="Pod", namespace="team", name="train", uid="1"), False, "Waiting", "Place", "no room"
+)
 
 
 class Server:
@@ -71,7 +73,7 @@ async def passing(clock, seconds):
     [
         pytest.param([Unreachable("away")], 1, 0, id="it was away"),
         pytest.param([Unreachable("away"), Forbidden("starting")], 1, 0, id="it was started and knew no roles yet"),
-        pytest.param([Forbidden("never")] * MOST_TRIES, 0, 1, id="it never lets us"),
+        pytest.param([Forbidden("never")] * MAX_TRIES, 0, 1, id="it never lets us"),
         pytest.param([Invalid("no event")], 0, 1, id="it cannot be taken"),
     ],
 )
@@ -83,7 +85,7 @@ async def test_an_event_is_written_once_the_server_takes_it(clock, recording, er
 
 
 async def test_each_wait_before_it_is_tried_again_is_longer_than_the_last(clock, recording):
-    server, recorder = recording(*[Unreachable("away")] * MOST_TRIES)
+    server, recorder = recording(*[Unreachable("away")] * MAX_TRIES)
     recorder.record(SAID)
     await passing(clock, 60)
     assert server.asked == [0, 2, 6, 12, 20, 30]
@@ -191,7 +193,7 @@ async def test_recorders_that_begin_at_different_times_do_not_hit_upon_each_othe
 
 
 async def test_of_too_many_events_the_one_that_was_not_said_for_longest_is_forgotten(clock, recorder_of, monkeypatch):
-    monkeypatch.setattr(events, "MOST_REMEMBERED", 3)
+    monkeypatch.setattr(events, "MAX_RECORDS", 3)
     server = Server(clock)
     recorder = recorder_of(server)
     for note in ["a", "b", "c", "a", "d"]:
@@ -203,7 +205,7 @@ async def test_of_too_many_events_the_one_that_was_not_said_for_longest_is_forgo
 
 
 async def test_an_event_that_is_written_and_forgotten_is_not_lost(clock, recording, monkeypatch):
-    monkeypatch.setattr(events, "MOST_REMEMBERED", 1)
+    monkeypatch.setattr(events, "MAX_RECORDS", 1)
     server, recorder = recording()
     for note in ["a", "b", "a"]:
         recorder.record(SAID._replace(note=note))
@@ -223,7 +225,7 @@ async def test_who_is_closed_writes_what_was_said_before_and_ends(clock, recorde
 
 
 async def test_an_event_that_was_lost_may_be_said_anew(clock, recording):
-    server, recorder = recording(*[Forbidden("not yet")] * MOST_TRIES, Forbidden("nor now"))
+    server, recorder = recording(*[Forbidden("not yet")] * MAX_TRIES, Forbidden("nor now"))
     recorder.record(SAID)
     await passing(clock, 60)
     assert recorder.lost == 1
@@ -234,10 +236,10 @@ async def test_an_event_that_was_lost_may_be_said_anew(clock, recording):
 
 
 async def test_each_repetition_is_tried_as_often_as_the_first(clock, recording):
-    server, recorder = recording(*[Unreachable("away")] * (MOST_TRIES - 1))
+    server, recorder = recording(*[Unreachable("away")] * (MAX_TRIES - 1))
     recorder.record(SAID)
     await passing(clock, 60)
-    server._errors = [Unreachable("away again")] * (MOST_TRIES - 1)
+    server._errors = [Unreachable("away again")] * (MAX_TRIES - 1)
     recorder.record(SAID)
     await passing(clock, 120)
     assert [count for _, count in server.counts] == [2]

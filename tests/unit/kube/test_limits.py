@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from instaslice.kube.limits import Backoff, Bucket, grown
+from instaslice.kube.limits import Backoff, TokenBucket, exponential_delay
 
 
 def test_a_bucket_lets_a_burst_through_and_then_the_rate(clock):
-    bucket = Bucket(rate=2, burst=3, clock=clock)
+    bucket = TokenBucket(rate=2, burst=3, clock=clock)
     assert [bucket.reserve() for _ in range(5)] == [0, 0, 0, 0.5, 1.0]
 
 
 def test_a_bucket_never_holds_more_than_its_burst(clock):
-    bucket = Bucket(rate=2, burst=3, clock=clock)
+    bucket = TokenBucket(rate=2, burst=3, clock=clock)
     clock.advance(1000)
     assert [bucket.reserve() for _ in range(4)] == [0, 0, 0, 0.5]
 
@@ -24,7 +24,7 @@ def test_waits_double_up_to_the_most(clock):
 
 
 def test_no_number_of_failures_is_too_many():
-    assert [grown(0.005, 1000.0, failures) for failures in (0, 1, 64, 10_000)] == [0.005, 0.01, 1000, 1000]
+    assert [exponential_delay(0.005, 1000.0, failures) for failures in (0, 1, 64, 10_000)] == [0.005, 0.01, 1000, 1000]
 
 
 def test_jitter_stretches_a_wait_to_at_most_twice(clock):

@@ -22,7 +22,7 @@ from instaslice.kube.core import (
     Pod,
     PodStatus,
 )
-from instaslice.kube.lines import Lines
+from instaslice.kube.lines import LineSplitter
 from instaslice.kube.meta import Key, ObjectMeta
 
 
@@ -30,7 +30,7 @@ from instaslice.kube.meta import Key, ObjectMeta
 def test_lines_come_whole_however_the_stream_is_cut(lines, data):
     stream = b"".join(line + b"\n" for line in lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=15)))
-    splitter, found = Lines(), []
+    splitter, found = LineSplitter(), []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         if end > start:
             found += splitter.feed(stream[start:end])
@@ -38,7 +38,7 @@ def test_lines_come_whole_however_the_stream_is_cut(lines, data):
 
 
 def test_a_line_of_many_small_chunks_is_one_line():
-    splitter = Lines()
+    splitter = LineSplitter()
     assert all(splitter.feed(b"x" * 100) == [] for _ in range(15_000))
     assert splitter.feed(b"\nrest") == [b"x" * 1_500_000]
 

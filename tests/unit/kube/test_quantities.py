@@ -4,7 +4,7 @@ import pytest
 
 from instaslice.errors import InstasliceError
 from instaslice.kube.errors import BadQuantity
-from instaslice.kube.quantities import MOST, NANO, counted, milli, nano, whole, words
+from instaslice.kube.quantities import MAX, NANO, counted, humanized, milli, nano, whole
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_cpu_is_counted_in_thousandths(text, thousandths):
         pytest.param("128974848000m", 128974848, id="memory in thousandths, as some clients write it"),
         pytest.param("100m", 1, id="a tenth of a byte is a byte"),
         pytest.param("-100m", -1, id="away from zero"),
-        pytest.param("16Ei", MOST, id="more than 64 bits is capped"),
-        pytest.param("1e999999999", MOST, id="and costs no memory"),
+        pytest.param("16Ei", MAX, id="more than 64 bits is capped"),
+        pytest.param("1e999999999", MAX, id="and costs no memory"),
         pytest.param("0e999999999", 0, id="nothing stays nothing"),
     ],
 )
@@ -93,4 +93,4 @@ def test_a_sum_is_rounded_once():
     ],
 )
 def test_amounts_in_words(name, amount, up, said):
-    assert words(name, amount, up=up) == said
+    assert humanized(name, amount, up=up) == said

@@ -125,7 +125,7 @@ async def test_a_server_that_has_no_watch_lists_is_listed_in_pages_from_then_on(
 async def test_an_empty_list_is_a_list(clock):
     story = await Story(clock, ("9",), watch_list=False).told()
     assert story.asked == ["list", "watch from 9"]
-    assert story.cache.is_synced
+    assert story.cache._synced.is_set()
 
 
 async def test_waits_grow_while_the_server_is_away_and_what_was_heard_is_kept(clock):
@@ -170,24 +170,6 @@ async def test_a_server_that_was_away_and_did_not_go_back_is_not_listed_again(cl
     story = await Story(clock, BEGUN, AWAY, "7", [modified("a", "6")]).told()
     assert story.asked == ["watch-list", "watch from 5", "version", "watch from 5", "watch from 6"]
     assert story.held == {"a": "6"}
-
-
-async def test_how_long_a_watch_has_been_silent(clock):
-    seen = []
-
-    def after(seconds, said):
-        def step():
-            clock.advance(seconds)
-            seen.append(story.reflector.silent_seconds)
-            return said
-
-        return step
-
-    story = Story(
-        clock, [after(40, added("a", "3")), after(20, complete("5")), after(70, bookmark("6")), after(1, b"")]
-    )
-    await story.told()
-    assert seen == [40, 20, 70, 1]
 
 
 async def test_what_a_watch_asks_for(clock):

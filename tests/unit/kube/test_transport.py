@@ -12,7 +12,7 @@ from http_server import OK, Server, listening
 from waiting import until
 
 from instaslice.kube import errors
-from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MOST_ERROR, Transport
+from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MAX_ERROR_BYTES, Transport
 from instaslice.local.pki import Authority
 
 
@@ -148,7 +148,7 @@ async def test_a_watch_that_is_refused_at_length_is_refused():
     async def at_length(_reader, writer):
         writer.write(head(502))
         for _ in range(100):
-            writer.write(chunk(b"no " * MOST_ERROR))
+            writer.write(chunk(b"no " * MAX_ERROR_BYTES))
             await writer.drain()
 
     async with serving(at_length) as (_, made):
@@ -159,7 +159,7 @@ async def test_a_watch_that_is_refused_at_length_is_refused():
 
 
 async def test_a_status_as_long_as_can_be_is_read_whole():
-    status = b'{"kind":"Status","reason":"Expired","message":"%s"}' % (b"x" * (MOST_ERROR - 100))
+    status = b'{"kind":"Status","reason":"Expired","message":"%s"}' % (b"x" * (MAX_ERROR_BYTES - 100))
 
     async def in_halves(_reader, writer):
         said = answer(410, body=status)
@@ -248,7 +248,7 @@ ALWAYS = {
 )
 async def test_the_headers_of_a_request(request_, more):
     async with serving() as (server, made):
-        await made.request("PATCH", "/x", what="patch", **request_)
+        await made.request("PATCH" if request_["body"] else "GET", "/x", what="x", **request_)
         sent = headers_of(server.heard[0])
         sent.pop(b"Host")
         assert sent == {**ALWAYS, **more}
@@ -301,6 +301,7 @@ async def test_what_never_was_connected_is_sent_again_whatever_it_is(nobody):
     assert all(base <= wait <= 2 * base for base, wait in zip(bases, clock.slept, strict=True)), clock.slept
     with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
         await watched(made)
+    await made.close()
 
 
 async def test_a_certificate_that_does_not_fit_is_not_tried_again(tmp_path):
@@ -315,6 +316,7 @@ async def test_a_certificate_that_does_not_fit_is_not_tried_again(tmp_path):
         made = Transport(config, clock=clock, rng=random.Random(1), rate=1000, burst=1000)
         with pytest.raises(errors.Unreachable, match="certificate"):
             await made.request("GET", "/x", what="get", repeatable=True)
+        await made.close()
     assert clock.slept == []
 
 
@@ -328,7 +330,7 @@ async def test_closing_ends_the_connections_that_are_kept():
 
 def low_water(chunks):
     """Bytes from which on the kernel says that there is something to read."""
-    raw = chunks._answer.connection.transport.get_extra_info("socket")
+    raw = chunks._response._response.connection.transport.get_extra_info("socket")
     return raw.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
 
 
@@ -356,8 +358,12 @@ async def test_while_bytes_gather_the_kernel_keeps_quiet_about_them(clock):
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
 async def test_of_a_connection_that_is_gone_nothing_gathers(clock, when):
-    async with watching(clock=clock) as chunks:
-        transport = chunks._answer.connection.transport
+    async def open_ended(reader, writer):
+        writer.write(head(200))
+        await reader.read()
+
+    async with watching(open_ended, clock=clock) as chunks:
+        transport = chunks._response._response.connection.transport
         if when == "before":
             transport.abort()
             await asyncio.sleep(0)

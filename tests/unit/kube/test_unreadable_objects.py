@@ -165,7 +165,7 @@ class Answers:
     ],
 )
 async def test_an_answer_that_cannot_be_read_is_an_error_like_others(ask):
-    with pytest.raises(Unreadable, match="nodes a: the answer is no Node that we can read"):
+    with pytest.raises(Unreadable, match="nodes a: the response is not a Node that we can read"):
         await ask(Client(Answers(node("a", 1, **BAD))))
 
 

@@ -5,9 +5,9 @@ import copy
 import manifests
 import msgspec
 
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import TOLERATION, mutate
-from instaslice.webhook.review import Pod
+from instaslice.webhook.review import AdmissionPod
 
 __all__ = ["TOLERATION", "container", "mutated", "patched", "pod"]
 
@@ -29,7 +29,7 @@ def pod(*containers, init=(), annotations=None, **spec):
 
 def mutated(document, largest=LARGEST):
     """The pod after the webhook. Raises Refused."""
-    patch = mutate(msgspec.convert(document, Pod), largest)
+    patch = mutate(msgspec.convert(document, AdmissionPod), largest)
     return patched(document, msgspec.to_builtins(patch))
 
 

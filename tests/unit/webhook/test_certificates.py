@@ -11,8 +11,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from handshakes import served
 
 from instaslice.errors import BadInput
+from instaslice.webhook.certificate_sources import FileSource
 from instaslice.webhook.certificates import DAY, Lifetimes, advance
-from instaslice.webhook.keeper import FileKeeper
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 SERVED = ["instaslice-webhook.instaslice-system.svc", "127.0.0.1"]
@@ -145,52 +145,52 @@ def _write(directory, pair):
 
 async def test_files_that_change_are_served_from_the_next_connection_on(first, tmp_path):
     _write(tmp_path, first.leaf)
-    keeper = FileKeeper(tmp_path)
-    await keeper.step()
-    assert await served(keeper.context) == first.leaf.parsed
+    source = FileSource(tmp_path)
+    await source.refresh()
+    assert await served(source.context) == first.leaf.parsed
     renewed = after(first, 61 * DAY)
     with tempfile.TemporaryDirectory(dir=tmp_path) as scratch:
         _write(tmp_path / scratch, renewed.leaf)
         (tmp_path / scratch / "tls.crt").replace(tmp_path / "tls.crt")
-        await keeper.step()
-        assert await served(keeper.context) == first.leaf.parsed, "a certificate without its key was served"
+        await source.refresh()
+        assert await served(source.context) == first.leaf.parsed, "a certificate without its key was served"
         (tmp_path / scratch / "tls.key").replace(tmp_path / "tls.key")
-    await keeper.step()
-    assert await served(keeper.context) == renewed.leaf.parsed
+    await source.refresh()
+    assert await served(source.context) == renewed.leaf.parsed
 
 
 async def test_a_strict_client_trusts_it(tmp_path):
     state = advance(None, datetime.datetime.now(datetime.UTC), SERVED, LIFETIMES)
     _write(tmp_path, state.leaf)
-    keeper = FileKeeper(tmp_path)
-    await keeper.step()
+    source = FileSource(tmp_path)
+    await source.refresh()
     strict = ssl.create_default_context(cadata=state.trusted)
     strict.verify_flags |= ssl.VERIFY_X509_STRICT
-    assert await served(keeper.context, strict) == state.leaf.parsed
+    assert await served(source.context, strict) == state.leaf.parsed
 
 
 async def test_files_that_do_not_belong_together_are_refused_at_the_start(first, tmp_path):
     _write(tmp_path, first.leaf)
     (tmp_path / "tls.key").write_text(first.authority.key)
     with pytest.raises(BadInput, match=r"tls.crt and tls.key are not a pair"):
-        await FileKeeper(tmp_path).step()
+        await FileSource(tmp_path).refresh()
 
 
 async def test_a_file_that_is_written_in_place_is_loaded_too(first, tmp_path):
     _write(tmp_path, first.leaf)
-    keeper = FileKeeper(tmp_path)
-    await keeper.step()
+    source = FileSource(tmp_path)
+    await source.refresh()
     renewed = after(first, 61 * DAY)
     _write(tmp_path, renewed.leaf)
     # A file system may keep time by the second.
     os.utime(tmp_path / "tls.crt", ns=(0, 1))
-    await keeper.step()
-    assert await served(keeper.context) == renewed.leaf.parsed
+    await source.refresh()
+    assert await served(source.context) == renewed.leaf.parsed
 
 
 async def test_files_that_stay_are_not_read_again(first, tmp_path):
     _write(tmp_path, first.leaf)
-    keeper = FileKeeper(tmp_path)
-    await keeper.step()
+    source = FileSource(tmp_path)
+    await source.refresh()
     (tmp_path / "tls.key").unlink()
-    await keeper.step()
+    await source.refresh()

@@ -13,9 +13,9 @@ from slice_pods import container, mutated, patched, pod
 from instaslice.api import names
 from instaslice.geometry.models import known
 from instaslice.geometry.names import ProfileName
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
-from instaslice.webhook.review import Pod
+from instaslice.webhook.review import AdmissionPod
 
 LARGEST = LargestNode()
 FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
@@ -101,7 +101,7 @@ def test_a_pod_that_is_applied_again_stays_as_it_is(written, stays):
     again["spec"]["containers"][0]["resources"]["limits"] |= written
     if not stays:
         again["spec"]["tolerations"] = []
-    after = patched(again, msgspec.to_builtins(reapplied(msgspec.convert(again, Pod))))
+    after = patched(again, msgspec.to_builtins(reapplied(msgspec.convert(again, AdmissionPod))))
     before["spec"]["containers"][0]["resources"]["limits"] |= stays
     assert after == before
 
@@ -152,7 +152,7 @@ def test_a_toleration_that_is_there_already_is_not_added(toleration, enough):
 def test_an_update_that_renames_nothing_is_not_touched():
     before = mutated(pod(container(limits={FIVE: "1"})))
     before["spec"]["tolerations"] = []
-    assert reapplied(msgspec.convert(before, Pod)) == []
+    assert reapplied(msgspec.convert(before, AdmissionPod)) == []
 
 
 def test_of_a_profile_of_unpublished_size_no_memory_is_counted():
@@ -191,7 +191,7 @@ def asking_pods(draw):
 
 @given(asking_pods())
 def test_of_a_changed_pod_nothing_is_changed_again(document):
-    assert mutate(msgspec.convert(mutated(document), Pod), LARGEST) == []
+    assert mutate(msgspec.convert(mutated(document), AdmissionPod), LARGEST) == []
 
 
 def _without_ours(document):

@@ -98,9 +98,3 @@ def test_both_policies_are_put_in_force_to_deny_everywhere():
     assert [each["spec"] for each in policy.bindings()] == [
         {"policyName": document["metadata"]["name"], "validationActions": ["Deny"]} for document in (PODS, BINDINGS)
     ]
-
-
-def test_the_accounts_of_a_chart_are_named_in_full():
-    assert policy.service_accounts("slices", ["instaslice-controller"]) == [
-        "system:serviceaccount:slices:instaslice-controller"
-    ]

@@ -8,8 +8,8 @@ from slice_pods import container, mutated, pod
 
 from instaslice.api import names
 from instaslice.geometry import ProfileName, models
-from instaslice.webhook.errors import Refused
-from instaslice.webhook.largest import MOST_NAMES, LargestNode
+from instaslice.webhook.errors import Rejected
+from instaslice.webhook.largest_node import MAX_SUGGESTIONS, LargestNode
 from instaslice.webhook.mutation import WRITTEN_LATER
 
 FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"
@@ -17,7 +17,7 @@ ONE = {FIVE: "1"}
 
 
 def refusal(document, **largest):
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(Rejected) as caught:
         mutated(document, LargestNode(**largest))
     return str(caught.value)
 
@@ -200,11 +200,11 @@ def suggested(profile):
 def test_the_nearest_profile_is_suggested_first(written, first):
     found = suggested(written)
     assert found[0] == first
-    assert len(found) == MOST_NAMES
+    assert len(found) == MAX_SUGGESTIONS
 
 
 def test_of_what_is_like_no_profile_a_few_are_suggested():
-    assert len(suggested("zzz")) == MOST_NAMES
+    assert len(suggested("zzz")) == MAX_SUGGESTIONS
 
 
 def test_a_slice_is_measured_on_the_model_that_is_best_for_it():
@@ -250,7 +250,7 @@ def test_an_amount_of_memory_is_no_number_of_slices_though_it_is_one_in_the_requ
 
 
 def test_a_phase_in_which_nothing_is_held_needs_no_gpu():
-    LargestNode(A100, 1).hold({})
+    LargestNode(A100, 1).check_fits({})
 
 
 def _phases(containers, init):

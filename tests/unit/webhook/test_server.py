@@ -12,7 +12,7 @@ from slice_pods import container, mutated, pod
 
 from instaslice.kube.config import load_pair
 from instaslice.webhook.certificates import Lifetimes, advance
-from instaslice.webhook.largest import LargestNode
+from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.server import PATH, Webhook, serving
 
 

@@ -3,7 +3,7 @@
 import pytest
 from fitting import container, pod
 
-from instaslice.controller.wants import gated, held_by_others, unbound, wanted
+from instaslice.api.pods import gated, held_by_others, unbound, wanted
 from instaslice.errors import BadInput
 
 ONE, TWO, THREE = "1g.5gb", "2g.10gb", "3g.20gb"

@@ -11,9 +11,9 @@ from handshakes import served
 from instaslice.errors import BadInput
 from instaslice.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound, Unreachable
 from instaslice.kube.meta import Key, ObjectMeta
-from instaslice.webhook import keeper as keepers
-from instaslice.webhook.certificates import DAY, Lifetimes, State, advance
-from instaslice.webhook.keeper import SECRETS, STATE, Secret, SecretKeeper, begin, keep
+from instaslice.webhook import certificate_sources
+from instaslice.webhook.certificate_sources import SECRETS, STATE, Secret, SecretSource, renew, start
+from instaslice.webhook.certificates import DAY, AuthorityState, Lifetimes, advance
 from instaslice.webhook.manifests import HOOK, ClientConfig, Configuration, Hook, bundle
 
 SECRET = Key("instaslice-system", "tls")
@@ -72,7 +72,7 @@ class Server:
 
     @property
     def state(self):
-        return msgspec.json.decode(self.secret.data[STATE], type=State)
+        return msgspec.json.decode(self.secret.data[STATE], type=AuthorityState)
 
     @property
     def trusts(self):
@@ -95,22 +95,22 @@ def server():
 @pytest.fixture
 def replica(server, clock):
     def make():
-        return SecretKeeper(server, SECRET, ["127.0.0.1"], configuration="hooks", clock=clock)
+        return SecretSource(server, SECRET, ["127.0.0.1"], configuration="hooks", clock=clock)
 
     return make
 
 
 async def test_the_first_step_makes_an_authority_is_trusted_and_serves(server, replica):
     one = replica()
-    await one.step()
+    await one.refresh()
     assert server.trusts == {HOOK: bundle(server.state.trusted)}
     assert await served(one.context) == server.state.leaf.parsed
 
 
 async def test_two_replicas_that_start_at_once_have_one_authority(server, replica):
     one, other = replica(), replica()
-    server.meanwhile = other.step
-    await one.step()
+    server.meanwhile = other.refresh
+    await one.refresh()
     assert one.state == other.state == server.state
     for each in (one, other):
         assert await served(each.context) == server.state.leaf.parsed
@@ -119,12 +119,12 @@ async def test_two_replicas_that_start_at_once_have_one_authority(server, replic
 
 async def test_two_replicas_that_renew_at_once_serve_one_certificate(server, replica, clock):
     one, other = replica(), replica()
-    await one.step()
-    await other.step()
+    await one.refresh()
+    await other.refresh()
     first = server.state
     clock.advance(61 * DAY.total_seconds())
-    server.meanwhile = other.step
-    await one.step()
+    server.meanwhile = other.refresh
+    await one.refresh()
     assert server.state.leaf != first.leaf
     assert one.state == other.state == server.state
     assert await served(one.context) == server.state.leaf.parsed
@@ -132,11 +132,11 @@ async def test_two_replicas_that_renew_at_once_serve_one_certificate(server, rep
 
 async def test_a_replica_serves_what_another_renewed(server, replica, clock):
     one, other = replica(), replica()
-    await one.step()
-    await other.step()
+    await one.refresh()
+    await other.refresh()
     clock.advance(61 * DAY.total_seconds())
-    await other.step()
-    await one.step()
+    await other.refresh()
+    await one.refresh()
     assert await served(one.context) == other.state.leaf.parsed
 
 
@@ -147,49 +147,49 @@ async def test_nobody_signs_with_an_authority_that_was_not_trusted_before(server
     announced = msgspec.structs.replace(announced, next=following, announced=clock.now() - datetime.timedelta(days=1))
     server.put({STATE: msgspec.json.encode(announced)})
     one = replica()
-    await one.step()
+    await one.refresh()
     assert server.trusts == {HOOK: bundle(announced.trusted)}
     assert server.state == announced
     assert await served(one.context) == announced.leaf.parsed
-    await one.step()
+    await one.refresh()
     assert server.state.authority == following
 
 
 async def test_an_announced_authority_is_trusted_in_the_same_step(server, replica, clock):
     one = replica()
-    await one.step()
+    await one.refresh()
     clock.advance(3300 * DAY.total_seconds())
-    await one.step()
+    await one.refresh()
     assert server.state.next is not None
     assert server.trusts == {HOOK: bundle(server.state.trusted)}
 
 
 async def test_a_step_in_which_nothing_is_due_writes_nothing(server, replica):
     one = replica()
-    await one.step()
+    await one.refresh()
     version, patches = server.version, server.patches
-    await one.step()
-    await replica().step()
+    await one.refresh()
+    await replica().refresh()
     assert (server.version, server.patches) == (version, patches)
 
 
 async def test_a_configuration_that_comes_later_is_filled_in(replica, server):
     server.configuration = None
     one = replica()
-    await one.step()
+    await one.refresh()
     assert await served(one.context) == server.state.leaf.parsed
     server.configuration = Configuration(metadata=ObjectMeta(name="hooks"), webhooks=[OURS])
-    await one.step()
+    await one.refresh()
     assert server.trusts == {HOOK: bundle(server.state.trusted)}
 
 
 async def test_what_is_due_is_done_where_there_is_no_configuration(replica, server, clock):
     server.configuration = None
     one = replica()
-    await one.step()
+    await one.refresh()
     first = server.state
     clock.advance(61 * DAY.total_seconds())
-    await one.step()
+    await one.refresh()
     assert server.state.leaf != first.leaf
 
 
@@ -197,27 +197,27 @@ async def test_of_two_things_that_are_due_a_step_does_one(replica, server, clock
     """The second may build on the first only when every API server has heard of it."""
     server.configuration = None
     one = replica()
-    await one.step()
+    await one.refresh()
     first = server.state
     clock.advance(3300 * DAY.total_seconds())
-    await one.step()
+    await one.refresh()
     assert server.state.next is not None
     assert server.state.leaf == first.leaf
-    await one.step()
+    await one.refresh()
     assert server.state.leaf != first.leaf
 
 
 async def test_hooks_of_others_in_the_configuration_are_left_alone(replica, server):
     theirs = Hook(name="theirs.example.com", client_config=ClientConfig(ca_bundle="theirs"))
     server.configuration = Configuration(metadata=ObjectMeta(name="hooks"), webhooks=[theirs, OURS])
-    await replica().step()
+    await replica().refresh()
     assert server.trusts == {"theirs.example.com": "theirs", HOOK: bundle(server.state.trusted)}
 
 
 async def test_an_empty_secret_is_filled_and_keeps_what_others_have_there(replica, server):
     server.put({"note": b"theirs"})
     one = replica()
-    await one.step()
+    await one.refresh()
     assert server.secret.data["note"] == b"theirs"
     assert server.state == one.state
 
@@ -227,18 +227,18 @@ async def test_a_state_that_cannot_be_read_is_never_written_over(replica, server
     with pytest.raises(
         BadInput, match=r"secret instaslice-system/tls: .*delete the Secret, and a new authority is made"
     ):
-        await replica().step()
+        await replica().refresh()
     assert server.secret.data == {STATE: b"{}"}
 
 
 class Steps:
-    """A keeper of which each step ends as listed; afterwards all go well."""
+    """A source of which each step ends as listed; afterwards all go well."""
 
     def __init__(self, *ends):
         self.ends = list(ends)
         self.taken = 0
 
-    async def step(self):
+    async def refresh(self):
         self.taken += 1
         if self.ends and (end := self.ends.pop(0)):
             raise end
@@ -259,18 +259,18 @@ async def turns():
 )
 async def test_the_first_step_is_tried_until_it_goes(clock, error):
     steps = Steps(error, error)
-    beginning = asyncio.create_task(begin(steps, clock))
+    beginning = asyncio.create_task(start(steps, clock))
     for _ in range(2):
         await turns()
         assert not beginning.done()
-        clock.advance(keepers.AGAIN_SECONDS)
+        clock.advance(certificate_sources.RETRY_SECONDS)
     await beginning
     assert steps.taken == 3
 
 
 async def test_what_no_waiting_mends_ends_the_first_step(clock):
     with pytest.raises(BadInput):
-        await begin(Steps(BadInput("not a pair")), clock)
+        await start(Steps(BadInput("not a pair")), clock)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ async def test_what_no_waiting_mends_ends_the_first_step(clock):
 )
 async def test_a_step_that_fails_is_no_reason_to_stop(clock, error):
     steps = Steps(error)
-    keeping = asyncio.create_task(keep(steps, clock, every=10))
+    keeping = asyncio.create_task(renew(steps, clock, every=10))
     await turns()
     assert steps.taken == 0
     for taken in (1, 2, 3):
@@ -295,7 +295,7 @@ async def test_a_step_that_fails_is_no_reason_to_stop(clock, error):
 
 
 async def test_an_error_that_nobody_expects_ends_the_process(clock):
-    keeping = asyncio.create_task(keep(Steps(KeyError("x")), clock, every=10))
+    keeping = asyncio.create_task(renew(Steps(KeyError("x")), clock, every=10))
     await turns()
     clock.advance(10)
     with pytest.raises(KeyError):

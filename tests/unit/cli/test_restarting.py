@@ -1,4 +1,4 @@
-"""A controller that may not trust any more what it knows becomes a new process, and does nothing else before."""
+"""A controller that can no longer trust what it knows becomes a new process, and does nothing else before."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
-"""Keeps a live TLS context in certificates: from our own authority, or from files that somebody else renews.
+"""Sources of the certificates we serve with: our own authority, or files that somebody else renews.
 
-Each has a `context` to serve with and a `step` to call now and then; new connections get what the last step loaded,
-those that are open go on. Nothing is restarted.
+Each has a `context` to serve with and a `refresh` to call periodically; new connections get what it loaded last, open
+ones continue. Nothing is restarted.
 """
 
 import logging
@@ -17,20 +17,20 @@ from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import Clock
 from instaslice.kube.config import load_pair
 from instaslice.kube.errors import Conflict, KubeError, NotFound
-from instaslice.kube.meta import Key, ObjectMeta, Part, key_of
+from instaslice.kube.meta import ApiStruct, Key, ObjectMeta, key_of
 from instaslice.kube.resource import Resource
-from instaslice.webhook.certificates import Lifetimes, Pair, State, advance
+from instaslice.webhook.certificates import AuthorityState, KeyPair, Lifetimes, advance
 from instaslice.webhook.manifests import CONFIGURATIONS, HOOK, bundle
 
 log = logging.getLogger(__name__)
 
-EVERY_SECONDS = 10.0
-"""Between steps: Secret volumes are swapped by a symlink, which is not always told of; a look costs nothing."""
-AGAIN_SECONDS = 0.5
-"""Between tries of the first step."""
+RENEW_SECONDS = 10.0
+"""Between refreshes: Secret volumes are swapped by a symlink, without a reliable notification."""
+RETRY_SECONDS = 0.5
+"""Between attempts of the first refresh."""
 
 
-class Secret(Part, frozen=True):
+class Secret(ApiStruct, frozen=True):
     metadata: ObjectMeta
     data: dict[str, bytes] = msgspec.field(default_factory=dict)
 
@@ -39,17 +39,17 @@ SECRETS = Resource(Secret, "Secret", "secrets")
 STATE = "state.json"
 
 
-class Keeper(Protocol):
+class CertificateSource(Protocol):
     """Where certificates come from."""
 
     context: ssl.SSLContext
 
-    async def step(self) -> None:
-        """Load what is new. Safe to repeat; the first one leaves a context that can serve, or raises."""
+    async def refresh(self) -> None:
+        """Load what is new. Safe to repeat; the first call leaves a context that can serve, or raises."""
         ...
 
 
-class FileKeeper:
+class FileSource:
     """`tls.crt` and `tls.key` in a directory: a mounted Secret, cert-manager's for one."""
 
     def __init__(self, directory: Path) -> None:
@@ -57,31 +57,31 @@ class FileKeeper:
         self._certificate, self._key = directory / "tls.crt", directory / "tls.key"
         self._loaded: tuple[int, int] | None = None
 
-    async def step(self) -> None:
+    async def refresh(self) -> None:
         found = self._certificate.stat()
         seen = (found.st_ino, found.st_mtime_ns)
         if seen == self._loaded:
             return
-        pair = Pair(self._certificate.read_text(), self._key.read_text())
+        pair = KeyPair(self._certificate.read_text(), self._key.read_text())
         try:
-            # Elsewhere first: a pair that does not fit leaves a context without any certificate.
+            # Into another context first: a pair that does not match leaves a context without any certificate.
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
         except ssl.SSLError as error:
             if self._loaded is None:
                 raise BadInput(
                     f"{self._certificate} and {self._key.name} are not a pair to serve with: {error}"
                 ) from None
-            # Caught between the two files being written: the old pair serves until the next step.
+            # Caught between the two files being written: the old pair serves until the next refresh.
             log.warning("%s does not fit its key yet: %s", self._certificate, error)
             return
         load_pair(self.context, pair.certificate, pair.key)
         self._loaded = seen
 
 
-class SecretKeeper:
+class SecretSource:
     """Our own authority, its state in a Secret that all replicas share, its certificates in our configuration.
 
-    Replicas need no leader: a step starts from the Secret and is written only if nobody wrote in between.
+    Replicas need no leader: a refresh starts from the Secret and is written only if nobody wrote in between.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class SecretKeeper:
         lifetimes: Lifetimes | None = None,
     ) -> None:
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.state: State | None = None
+        self.state: AuthorityState | None = None
         self._client = client
         self._secret = secret
         self._served = served
@@ -103,11 +103,11 @@ class SecretKeeper:
         self._clock = clock
         self._lifetimes = lifetimes or Lifetimes()
 
-    async def step(self) -> None:
+    async def refresh(self) -> None:
         while True:
             found = await self._read()
             before = _state(found)
-            # What was trusted only now has not reached every API server: nothing may build on it in this step.
+            # What became trusted only now has not reached every API server: this refresh must not build on it.
             if before is not None and await self._trust(before):
                 self._load(before)
                 return
@@ -118,7 +118,7 @@ class SecretKeeper:
             try:
                 await self._write(found, after)
             except Conflict:
-                # Another replica was faster; what it wrote is as good.
+                # Another replica was faster, and its authority is as good.
                 continue
             self._load(after)
             await self._trust(after)
@@ -130,7 +130,7 @@ class SecretKeeper:
         except NotFound:
             return None
 
-    async def _write(self, found: Secret | None, state: State) -> None:
+    async def _write(self, found: Secret | None, state: AuthorityState) -> None:
         data = {STATE: msgspec.json.encode(state)}
         if found is None:
             meta = ObjectMeta(namespace=self._secret.namespace, name=self._secret.name)
@@ -139,13 +139,13 @@ class SecretKeeper:
         version = {"resourceVersion": found.metadata.resource_version}
         await self._client.merge(SECRETS, self._secret, {"metadata": version, "data": data})
 
-    async def _trust(self, state: State) -> bool:
-        """Put the authorities into our configuration; whether that was news to it."""
+    async def _trust(self, state: AuthorityState) -> bool:
+        """Write the authorities into our configuration; whether that changed it."""
         wanted = bundle(state.trusted)
         try:
             present = await self._client.get(CONFIGURATIONS, Key("", self._configuration))
         except NotFound:
-            # Nobody asks us yet; it is filled in once it is there.
+            # Nobody calls us yet; it is filled in once it exists.
             return False
         # Tested by name, not by version: replicas that write the same thing at once are not in each other's way.
         ops = [
@@ -161,38 +161,38 @@ class SecretKeeper:
             await self._client.patch(CONFIGURATIONS, Key("", self._configuration), ops)
         return bool(ops)
 
-    def _load(self, state: State) -> None:
+    def _load(self, state: AuthorityState) -> None:
         if self.state is None or self.state.leaf != state.leaf:
             load_pair(self.context, state.leaf.certificate, state.leaf.key)
         self.state = state
 
 
-async def begin(keeper: Keeper, clock: Clock) -> None:
-    """The first step, until it goes: an API server that has just been started is away at first, and then refuses us
-    (403) until it has read its own roles. Ending with it would only make the wait longer."""
+async def start(source: CertificateSource, clock: Clock) -> None:
+    """The first refresh, until it succeeds: an API server that has just started is unreachable at first, then answers
+    403 until it has read its own roles. Exiting would only make the wait longer."""
     while True:
         try:
-            return await keeper.step()
+            return await source.refresh()
         except KubeError as error:
             log.warning("no certificates yet, trying again: %s", error)
-            await clock.sleep(AGAIN_SECONDS)
+            await clock.sleep(RETRY_SECONDS)
 
 
-async def keep(keeper: Keeper, clock: Clock, *, every: float = EVERY_SECONDS) -> None:
-    """Step every so many seconds. An API server that is away is no reason to stop: what is loaded is good for weeks."""
+async def renew(source: CertificateSource, clock: Clock, *, every: float = RENEW_SECONDS) -> None:
+    """Refresh periodically. An unreachable API server is no reason to stop: what is loaded is valid for weeks."""
     while True:
         await clock.sleep(every)
         try:
-            await keeper.step()
+            await source.refresh()
         except (KubeError, OSError) as error:
             log.warning("certificates not renewed, trying again: %s", error)
 
 
-def _state(secret: Secret | None) -> State | None:
+def _state(secret: Secret | None) -> AuthorityState | None:
     if secret is None or STATE not in secret.data:
         return None
     try:
-        return msgspec.json.decode(secret.data[STATE], type=State)
+        return msgspec.json.decode(secret.data[STATE], type=AuthorityState)
     except msgspec.DecodeError as error:
         key = key_of(secret)
         remedy = "delete the Secret, and a new authority is made"

@@ -1,6 +1,6 @@
-"""What the largest node that could ever be there holds: a pod that needs more would wait for ever.
+"""What the largest possible node holds: a pod that needs more would wait indefinitely.
 
-Pure. It looks for what is impossible, not for what fits: the controller knows the nodes, this does not.
+Pure. It finds what is impossible, not what fits: the controller knows the nodes, this does not.
 """
 
 import math
@@ -13,11 +13,11 @@ from typing import Final
 from instaslice.geometry import Model, Profile, ProfileName, UnknownProfile
 from instaslice.geometry.errors import nearest
 from instaslice.geometry.models import known
-from instaslice.webhook.errors import Refused
+from instaslice.webhook.errors import Rejected
 
-MOST_GPUS: Final = 16
+MAX_GPUS: Final = 16
 """GPUs of the largest machine that is sold with a GPU that can be cut."""
-MOST_NAMES: Final = 4
+MAX_SUGGESTIONS: Final = 4
 """Profiles that a message suggests."""
 
 Share = Callable[[Profile, Model], Fraction]
@@ -25,10 +25,10 @@ Share = Callable[[Profile, Model], Fraction]
 
 @dataclass(frozen=True)
 class LargestNode:
-    """`gpus` GPUs, each of any of these models. Without a cluster to look at: all known models, 16 GPUs."""
+    """`gpus` GPUs, each of any of these models. By default all known models, 16 GPUs."""
 
     models: tuple[Model, ...] = field(default_factory=known)
-    gpus: int = MOST_GPUS
+    gpus: int = MAX_GPUS
 
     @cached_property
     def _having(self) -> dict[str, list[tuple[Profile, Model]]]:
@@ -47,26 +47,26 @@ class LargestNode:
         try:
             wanted = ProfileName.parse(text)
         except UnknownProfile:
-            return nearest(text, self._published)[:MOST_NAMES]
+            return nearest(text, self._published)[:MAX_SUGGESTIONS]
 
         def distance(name: str) -> tuple[int, int, int, bool]:
             there = ProfileName.parse(name)
             gb, compute = abs(there.gb - wanted.gb), abs(there.compute - wanted.compute)
             return (gb > 0) + (compute > 0), gb, compute, there.extra != wanted.extra
 
-        return sorted(self._published, key=distance)[:MOST_NAMES]
+        return sorted(self._published, key=distance)[:MAX_SUGGESTIONS]
 
     @cached_property
     def _published(self) -> list[str]:
-        """A model of which nobody has published the memory has profiles named 0gb: nobody means those."""
+        """A model whose memory is not published has profiles named 0gb: nobody means those."""
         return [name for name in self._having if ProfileName.parse(name).gb]
 
-    def hold(self, wanted: Mapping[ProfileName, int]) -> None:
-        """Raises Refused where no node could hold these slices at the same time."""
+    def check_fits(self, wanted: Mapping[ProfileName, int]) -> None:
+        """Raises Rejected where no node could hold these slices at the same time."""
         for name, count in wanted.items():
             profile, model = max(self._having[str(name)], key=lambda each: each[0].limit)
             if count > profile.limit * self.gpus:
-                raise Refused(
+                raise Rejected(
                     f"{count} slices {name} at the same time are more than any node can hold "
                     f"({profile.limit} on one {model.name}, {self.gpus} GPUs in the largest node)"
                 )
@@ -74,7 +74,7 @@ class LargestNode:
         gpus = max(math.ceil(self._least(wanted, share)) for share in (_memory, _compute))
         if gpus > self.gpus:
             listed = ", ".join(f"{count} × {name}" for name, count in wanted.items())
-            raise Refused(f"{listed} need at least {gpus} GPUs of one node; the largest node has {self.gpus}")
+            raise Rejected(f"{listed} need at least {gpus} GPUs of one node; the largest node has {self.gpus}")
 
     def _least(self, wanted: Mapping[ProfileName, int], share: Share) -> Fraction:
         """The GPUs that these slices take at least, each on the model that is best for it."""

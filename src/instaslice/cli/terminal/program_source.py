@@ -25,9 +25,9 @@ def source_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add the options; the command gets them as one `source`."""
 
     @wraps(command)
-    def gathered(*, binaries: Path | None, download: bool, download_from: str | None, **others: Any) -> None:
+    def with_source(*, binaries: Path | None, download: bool, download_from: str | None, **others: Any) -> None:
         command(source=Source(binaries, download, download_from), **others)
 
     for option in reversed(OPTIONS):
-        gathered = option(gathered)
-    return gathered
+        with_source = option(with_source)
+    return with_source

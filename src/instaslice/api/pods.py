@@ -1,0 +1,126 @@
+"""How we read a pod: its gate, our annotations, what its containers hold together, what the scheduler says of it.
+
+Pure. Reads the names that the webhook wrote. The doctor has its own reading, on purpose.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from instaslice.api import names
+from instaslice.errors import BadInput
+from instaslice.geometry import ProfileName
+from instaslice.kube.core import Container, Pod, SchedulingGate
+
+C = TypeVar("C", bound=Container)
+K = TypeVar("K")
+
+MAX_SLICES = 128
+"""Slices of one container: more than any node holds."""
+
+
+class Wanted(NamedTuple):
+    """One slice, and the container that is the first to use it."""
+
+    container: str
+    profile: str
+
+
+class _Spec(Protocol):
+    @property
+    def scheduling_gates(self) -> Sequence[SchedulingGate] | None: ...
+
+
+class _HasGates(Protocol):
+    @property
+    def spec(self) -> _Spec: ...
+
+
+def gated(pod: _HasGates) -> bool:
+    """Whether our gate is there."""
+    return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
+
+
+def held_by_others(pod: Pod) -> list[str]:
+    """The gates of the pod that are not ours."""
+    return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE]
+
+
+def mig_uuids(pod: Pod) -> list[str]:
+    """The slices that the pod was given, by its annotation."""
+    return [each for each in pod.metadata.annotations.get(names.MIG_UUIDS, "").split(",") if each]
+
+
+def pinned(pod: Pod) -> str:
+    """The node that a pod past its gate is bound or pinned to; "" where nothing says it, as of one that an older
+    version ungated. Its affinity does not say it: the pin is in there among names that the user may have written."""
+    return pod.spec.node_name or pod.metadata.annotations.get(names.NODE, "")
+
+
+def held_together(
+    initial: Iterable[C], containers: Iterable[C], amounts: Callable[[C], Mapping[K, int]]
+) -> Iterator[Counter[K]]:
+    """What a pod holds in each phase, as Kubernetes counts it: every init container with the sidecars before it, then
+    all containers with all sidecars. Where the pod must have everything at once, it needs the most of any phase."""
+    held: Counter[K] = Counter()
+    for container in initial:
+        own = Counter(amounts(container))
+        yield held + own
+        if container.sidecar:
+            held += own
+    for container in containers:
+        held += Counter(amounts(container))
+    yield held
+
+
+def wanted(pod: Pod) -> tuple[Wanted, ...]:
+    """The slices that the pod needs, as the kubelet hands them out: containers and sidecars hold theirs together,
+    and an init container uses those that its successors get, plus what it needs beyond them.
+
+    Raises BadInput for what the webhook would have rejected: pods can come where it is not asked.
+    """
+    initial = pod.spec.init_containers or ()
+    together = [*(each for each in initial if each.sidecar), *(pod.spec.containers or ())]
+    found = [Wanted(each.name, profile) for each in together for profile in _profiles(each)]
+    have = Counter(each.profile for each in found)
+    for each, needs in zip(initial, held_together(initial, (), lambda each: Counter(_profiles(each))), strict=False):
+        for profile, more in sorted((needs - have).items()):
+            found += [Wanted(each.name, profile)] * more
+        have |= needs
+    return tuple(found)
+
+
+def _profiles(container: Container) -> Iterator[str]:
+    """The profiles that a container asks for, each as often as it does, by name."""
+    for name, quantity in sorted(container.resources.limits.items()):
+        if name.startswith(names.RESOURCE):
+            count = str(quantity)
+            if not (count.isascii() and count.isdigit() and 0 < int(count) <= MAX_SLICES):
+                raise BadInput(
+                    f"container {container.name}: {name}: {quantity} is not a number of slices up to {MAX_SLICES}"
+                )
+            yield from [str(ProfileName.parse(name))] * int(count)
+
+
+def lost_if_it_fails(pod: Pod) -> bool:
+    """Whether a failure costs more than the pod: nobody replaces it, or a Job counts it."""
+    controller = next((each for each in pod.metadata.owner_references if each.controller), None)
+    return controller is None or controller.kind == "Job"
+
+
+def refused_by_scheduler(pod: Pod) -> bool:
+    """Whether the scheduler has tried a pod that is past its gate, and found no node."""
+    scheduled = pod.condition("PodScheduled")
+    return scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
+
+
+NOT_SAID = "no scheduler says why; see its Events, and those of its claims"
+
+
+def unbound(pod: Pod) -> str:
+    """Why a pod past its gate is not bound, by the scheduler's condition. What that said of the gate itself stays in
+    the pod until the scheduler tries again, which one that does not run never does."""
+    scheduled = pod.condition("PodScheduled")
+    if scheduled is None or not scheduled.message or scheduled.reason == "SchedulingGated":
+        return NOT_SAID
+    return scheduled.message
