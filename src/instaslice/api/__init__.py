@@ -1,15 +1,14 @@
 """Our Kubernetes types and names: what users, the webhook, the controller and the agent have in common.
 
-names       every name of ours that stands in a Kubernetes object
+names       every name of ours that appears in Kubernetes objects
 bounds      how long a string and how large a number in our objects may be
 instaslice  the Instaslice object of a node: what is allocated (spec) and what exists (status)
 pods        how we read a pod: its gate, our annotations, what its containers hold together
-geometries  a GPU model as it stands in a status, and back
+geometries  a GPU model as it is in a status, and back
 snapshot    everything a cluster says at one moment: lists of one revision
 summary     what `kubectl get instaslices` prints, from a status
-writing     how often the two writers of an Instaslice object write
 roles       what each of our processes may do, as RBAC rules
-writing     how the two writers of an Instaslice object spare the API server
+writing     how the two writers of an Instaslice object limit their load on the API server
 schema      a struct as a structural schema
 crd         the definition of the Instaslice object, from its structs; `make generate` writes it into the chart
 """
