@@ -4,7 +4,6 @@ agent_process     one node or many in one process: watches and queue
 served_node       one of these nodes: reconcile it, and write its status
 node              all GPUs of a node, and its status from their reports
 gpu_worker        carries out what a GPU needs, one call at a time
-worker_context    what a worker needs from its process
 decision          what a GPU needs next, and what to report of it: pure
 report            the part of a status that has changed, as a patch
 usage             which slices pods still use although no allocation names them

@@ -13,12 +13,12 @@ from typing import Any
 
 from instaslice.agent import report
 from instaslice.agent.gpu_source import GpuSource
+from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, unserved
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
-from instaslice.agent.worker_context import OrphanPolicy, WorkerContext
 from instaslice.api.instaslice import INSTASLICES, NOTHING_REPORTED, Instaslice, PreparedSlice
 from instaslice.api.writing import AT_ONCE, REPORT_TIMES, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
@@ -107,9 +107,9 @@ class AgentProcess:
     def _object_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         # Our own writes come back as a change of the status alone.
         if old is None or new is None or old.metadata.generation != new.metadata.generation:
-            thing = new or old
-            assert thing is not None
-            self._queue.add(thing.metadata.name)
+            instaslice = new or old
+            assert instaslice is not None
+            self._queue.add(instaslice.metadata.name)
 
     def _kubelet_changed(self) -> None:
         for name in self._served:
@@ -127,37 +127,37 @@ class AgentProcess:
             return wait
 
     async def _reconcile(self, name: str) -> float | None:
-        node, thing = self._nodes.get(Key("", name)), self._objects.get(Key("", name))
+        node, instaslice = self._nodes.get(Key("", name)), self._objects.get(Key("", name))
         if node is None:
             self._forget(name)
             return None
-        if thing is None or _of_another(thing, node):
-            await self._replace_object(node, thing)
+        if instaslice is None or _of_another(instaslice, node):
+            await self._replace_object(node, instaslice)
             return None  # the watch brings the object back
         try:
-            served = self._serve(node, thing)
+            served = self._serve(node, instaslice)
         except InstasliceError as error:
-            await self._report_unserved(node, thing, error)
+            await self._report_unserved(node, instaslice, error)
             return None
-        wait = await served.reconcile(node, thing)
+        wait = await served.reconcile(node, instaslice)
         if self._devices is None:
             await self._advertise(node, served)
         return wait
 
-    def _serve(self, node: Node, thing: Instaslice) -> ServedNode:
+    def _serve(self, node: Node, instaslice: Instaslice) -> ServedNode:
         """The agent of the node; a new one where the node, its GPUs or its object are no longer the same."""
         name, gpus = node.metadata.name, self._gpu_source.gpus(node)
         served = self._served.get(name)
         if served is not None:
-            if served.serves(node, gpus, thing):
+            if served.serves(node, gpus, instaslice):
                 return served
             self._stop(name)
-        uid = thing.metadata.uid
+        uid = instaslice.metadata.uid
         regarding = ObjectReference(api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=uid)
         changed = partial(self._queue.add, name)
-        driver, control = self._gpu_source.connect(node, partial(self._warn, regarding), changed)
+        driver, apply_annotations = self._gpu_source.connect(node, partial(self._warn, regarding), changed)
         # Before the agent reads the hardware: a reboot that was requested while no agent ran has happened.
-        control.apply_annotations(node)
+        apply_annotations(node)
         context = WorkerContext(
             driver=driver,
             executor=self._executor,
@@ -168,12 +168,12 @@ class AgentProcess:
             failed=partial(self._warn_failed, regarding),
             in_use=partial(in_use, self._client, self._devices, name),
         )
-        agent = NodeAgent(context, thing.status)
+        agent = NodeAgent(context, instaslice.status)
         served = self._served[name] = ServedNode(
             node=node,
             gpus=gpus,
             agent=agent,
-            control=control,
+            apply_annotations=apply_annotations,
             advertised=advertised(agent.models),
             regarding=regarding,
             writer=CoalescingWriter(
@@ -184,7 +184,7 @@ class AgentProcess:
                 manager=MANAGER,
                 clock=self._clock,
                 cooldown=partial(cooldown, times=REPORT_TIMES),
-                written=None if thing.status == NOTHING_REPORTED else thing.status,
+                written=None if instaslice.status == NOTHING_REPORTED else instaslice.status,
                 subresource="status",
                 limit=self._writing,
             ),
@@ -203,12 +203,12 @@ class AgentProcess:
                     NODES, Key("", node.metadata.name), change, manager=MANAGER, subresource="status"
                 )
 
-    async def _replace_object(self, node: Node, thing: Instaslice | None) -> None:
+    async def _replace_object(self, node: Node, instaslice: Instaslice | None) -> None:
         """Create an empty object that is deleted with its node, in place of one of an earlier node of that name."""
         meta = node.metadata
-        if thing is not None:
+        if instaslice is not None:
             try:
-                await self._client.delete(INSTASLICES, Key("", meta.name), uid=thing.metadata.uid)
+                await self._client.delete(INSTASLICES, Key("", meta.name), uid=instaslice.metadata.uid)
             except (NotFound, Conflict):
                 return
         owner = {"apiVersion": NODES.api_version, "kind": NODES.kind, "name": meta.name, "uid": meta.uid}
@@ -219,14 +219,14 @@ class AgentProcess:
             ops = [same_object(made.metadata.uid), UNTRACKED]
             await self._client.patch(INSTASLICES, Key("", meta.name), ops, manager=MANAGER)
 
-    async def _report_unserved(self, node: Node, thing: Instaslice, error: InstasliceError) -> None:
+    async def _report_unserved(self, node: Node, instaslice: Instaslice, error: InstasliceError) -> None:
         """Say on the object why its node cannot be served; a changed label brings it back here."""
         name = node.metadata.name
         self._stop(name)
         log.warning("node %s: %s", name, error)
-        status = unserved(thing, str(error), self._clock.now())
-        if status != thing.status:
-            ops = [same_object(thing.metadata.uid), *report.patch(None, status)]
+        status = unserved(instaslice, str(error), self._clock.now())
+        if status != instaslice.status:
+            ops = [same_object(instaslice.metadata.uid), *report.patch(None, status)]
             with suppress(NotFound):
                 async with self._writing:
                     await self._client.patch(INSTASLICES, Key("", name), ops, manager=MANAGER, subresource="status")
@@ -259,7 +259,7 @@ class AgentProcess:
         self._recorder.record(Said(regarding, True, reason, action, note))
 
 
-def _of_another(thing: Instaslice, node: Node) -> bool:
+def _of_another(instaslice: Instaslice, node: Node) -> bool:
     """Whether it belongs to an earlier node of the same name."""
-    owners = [each for each in thing.metadata.owner_references if each.kind == NODES.kind]
+    owners = [each for each in instaslice.metadata.owner_references if each.kind == NODES.kind]
     return bool(owners) and all(each.uid != node.metadata.uid for each in owners)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import GpuUuid, Slice
+from instaslice.drivers import Slice
 from instaslice.geometry import Placement
 
 _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
@@ -51,7 +51,6 @@ Step = Create | Destroy
 class GpuState:
     """A GPU as it is now. `unhealthy` is why nothing can be made on it; empty when it is healthy."""
 
-    uuid: GpuUuid
     found: tuple[Slice, ...]
     unhealthy: str = ""
     failures: Mapping[Slot, str] = field(default_factory=dict)
@@ -74,10 +73,10 @@ class Decision:
     ours: frozenset[Slot] = frozenset()
 
 
-def slot_of(thing: Allocation | PreparedSlice | Slice) -> Slot:
-    if isinstance(thing, Slice):
-        return Slot(thing.placement.profile, thing.placement.start)
-    return Slot(thing.profile, thing.start)
+def slot_of(item: Allocation | PreparedSlice | Slice) -> Slot:
+    if isinstance(item, Slice):
+        return Slot(item.placement.profile, item.placement.start)
+    return Slot(item.profile, item.start)
 
 
 def decide(allocations: Sequence[Allocation], gpu: GpuState, last: LastReports) -> Decision:

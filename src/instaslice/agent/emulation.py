@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from instaslice.agent import fault_annotation
-from instaslice.agent.gpu_source import Warn
+from instaslice.agent.gpu_source import ApplyAnnotations, Warn
 from instaslice.api import names
 from instaslice.drivers import Driver
 from instaslice.drivers.emulated import EmulatedDriver
@@ -55,10 +55,10 @@ class Emulation:
         """Raises BadInput where the labels do not say it."""
         return self.fixed or EmulatedGpus.of(node)
 
-    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, "AnnotationControl"]:
+    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, ApplyAnnotations]:
         """Raises what `driver` raises. Faults change with the node's annotations, which are watched anyway."""
         driver = self.driver(node)
-        return driver, AnnotationControl(driver, partial(warn, "BadFault", "Emulate"))
+        return driver, AnnotationControl(driver, partial(warn, "BadFault", "Emulate")).apply
 
     def driver(self, node: Node) -> EmulatedDriver:
         """Raises BadInput, UnknownModel, Unsupported, or DriverError where its state file cannot be read."""
@@ -89,7 +89,7 @@ class AnnotationControl:
         self._warn = warn
         self._faults = ""
 
-    def apply_annotations(self, node: Node) -> None:
+    def apply(self, node: Node) -> None:
         """Where a fault cannot be parsed, that is reported once and none is in force."""
         annotations = node.metadata.annotations
         self._reboot(node, annotations.get(names.BOOT, ""))

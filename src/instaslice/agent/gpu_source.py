@@ -11,14 +11,10 @@ from instaslice.drivers.nvml.driver import NvmlDriver
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import Node
 
+ApplyAnnotations = Callable[[Node], None]
+"""Applies the faults and reboots that the annotations of a node request for its GPUs."""
 Warn = Callable[[str, str, str], None]
 """Records an Event on the object of the node: reason, action, note."""
-
-
-class NodeControl(Protocol):
-    """Faults and reboots that somebody requests for the GPUs of one node."""
-
-    def apply_annotations(self, node: Node) -> None: ...
 
 
 class GpuSource(Protocol):
@@ -28,7 +24,7 @@ class GpuSource(Protocol):
         """Which GPUs the node has; where that changes, it gets a new driver. Raises BadInput."""
         ...
 
-    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, NodeControl]:
+    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, ApplyAnnotations]:
         """Raises InstasliceError where the node has none that can be used. `changed` is called, in the event loop, when
         their health has changed."""
         ...
@@ -60,23 +56,16 @@ class Hardware:
     def gpus(self, node: Node) -> Hashable:
         return "hardware"
 
-    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, NodeControl]:
+    def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, ApplyAnnotations]:
         for gpu, why in self.driver.left_alone.items():
             warn("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
         for each in self._watched.unresponsive():
             warn(each.unhealthy.reason, "Discover", f"{each.unhealthy.message}; it is not used until it answers")
         self._watched.changed = changed
-        return self._watched, _NoControl()
+        return self._watched, lambda _node: None
 
     def forget(self, node: Node) -> None:
         """Hardware stays."""
 
     async def run(self) -> None:
         await self._watched.run()
-
-
-class _NoControl:
-    """Annotations do nothing to hardware."""
-
-    def apply_annotations(self, node: Node) -> None:
-        return

@@ -5,9 +5,10 @@ event loop: one thread per call would cost more than the rest of the agent.
 """
 
 from asyncio import Task
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -24,16 +25,43 @@ from instaslice.agent.decision import (
     slot_of,
     unreadable,
 )
-from instaslice.agent.worker_context import WorkerContext
 from instaslice.api.bounds import words
 from instaslice.api.instaslice import Allocation, PreparedSlice, SliceState
-from instaslice.drivers import DriverError, Hung, InUse, Slice, SlotTaken, Unhealthy, UnhealthyReason
+from instaslice.drivers import Driver, DriverError, Hung, InUse, Slice, SlotTaken, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
+from instaslice.drivers.executor import GpuExecutor
+from instaslice.kube.clock import Clock
 from instaslice.kube.limits import grown
 
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
 """Seconds between two tries to destroy a slice that is in use, or to read a GPU that does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanPolicy:
+    """Orphans that no pod uses are destroyed after `grace` seconds; with `keep_foreign` only those that we made."""
+
+    grace: float = 60.0
+    keep_foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerContext:
+    """The hardware, the clock and the callbacks of a worker."""
+
+    driver: Driver
+    executor: GpuExecutor
+    clock: Clock
+    orphan_policy: OrphanPolicy
+    spawn: Callable[[Coroutine[Any, Any, None]], "Task[None]"]
+    """Runs a coroutine whose failure ends the process."""
+    changed: Callable[[], None]
+    """There is something new to report."""
+    failed: Callable[[PreparedSlice], None]
+    """Called once for each slice that could not be made or was lost."""
+    in_use: Callable[[Sequence[Slice]], Awaitable[Mapping[Slice, str]]]
+    """Those of these orphans that must stay, and why: a pod uses them, or it is unknown whether one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +105,8 @@ class GpuWorker:
         self._stale = True
         self.listed = False
         """Whether this process has listed the slices of the GPU."""
-        self._unhealthy: Unhealthy | None = None
+        self.driver_health: Unhealthy | None = None
+        """What the driver reported last."""
         self._unreadable: _Backoff | None = None
         self._failures: dict[Slot, _Backoff] = {}
         self._refused_creates: list[tuple[Allocation, str]] = []
@@ -94,12 +123,7 @@ class GpuWorker:
     def unhealthy(self) -> Unhealthy | None:
         """Why nothing can be made on this GPU; None when it is healthy."""
         failed = self._unreadable
-        return self._unhealthy or (Unhealthy(failed.message, failed.reason) if failed else None)
-
-    @property
-    def driver_health(self) -> Unhealthy | None:
-        """What the driver reported last."""
-        return self._unhealthy
+        return self.driver_health or (Unhealthy(failed.message, failed.reason) if failed else None)
 
     def set_allocations(self, allocations: tuple[Allocation, ...]) -> None:
         """All allocations on this GPU."""
@@ -114,9 +138,9 @@ class GpuWorker:
 
     def set_health(self, unhealthy: Unhealthy | None) -> None:
         """What the driver reports. On a GPU that is healthy again, everything is retried immediately."""
-        if unhealthy == self._unhealthy:
+        if unhealthy == self.driver_health:
             return
-        self._unhealthy = unhealthy
+        self.driver_health = unhealthy
         self._decision = None
         if not unhealthy:
             self._unreadable = None
@@ -198,7 +222,7 @@ class GpuWorker:
             if self._unreadable is None or self._unreadable.due <= now:
                 return _ReadSlices()
             if self._decision is None:
-                unhealthy = self._unhealthy.message if self._unhealthy else self._unreadable.message
+                unhealthy = self.driver_health.message if self.driver_health else self._unreadable.message
                 self._publish(unreadable(self._allocations, self._last, unhealthy))
                 self._decision = Decision((), self.reports)
             return None
@@ -223,8 +247,8 @@ class GpuWorker:
         self._refused_creates.clear()
         self._failures = {slot: failure for slot, failure in self._failures.items() if slot in there}
         failures = {slot: failure.message for slot, failure in self._failures.items()}
-        unhealthy = self._unhealthy.message if self._unhealthy else ""
-        gpu = GpuState(self.gpu.uuid, self._found, unhealthy, failures, self._lost)
+        unhealthy = self.driver_health.message if self.driver_health else ""
+        gpu = GpuState(self._found, unhealthy, failures, self._lost)
         decision = decide(self._allocations, gpu, self._last)
         orphans = {slot_of(each) for each in decision.orphans}
         for claimed in self._orphaned_since.keys() - orphans:

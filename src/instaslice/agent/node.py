@@ -5,8 +5,8 @@ from datetime import datetime
 import msgspec
 
 from instaslice.agent.decision import report_of
-from instaslice.agent.gpu_worker import GpuWorker
-from instaslice.agent.worker_context import WorkerContext
+from instaslice.agent.gpu_worker import GpuWorker, WorkerContext
+from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
 from instaslice.api.bounds import words
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
@@ -51,16 +51,16 @@ class NodeAgent:
         self._sync_workers(_boot_changed(before.boot_id, self._boot))
         self._unplaced = ()
 
-    def set_allocations(self, thing: Instaslice) -> None:
+    def set_allocations(self, instaslice: Instaslice) -> None:
         """Take over the spec of the object, where it has changed."""
         self._sync_workers()
-        spec = thing.metadata.uid, thing.metadata.generation
+        spec = instaslice.metadata.uid, instaslice.metadata.generation
         if spec == self._spec:
             return
         self._spec = spec
         by: dict[str, list[Allocation]] = {uuid: [] for uuid in self._workers}
         unplaced = []
-        for each in thing.spec.allocations:
+        for each in instaslice.spec.allocations:
             if each.gpu in by:
                 by[each.gpu].append(each)
             else:
@@ -130,14 +130,12 @@ class NodeAgent:
         return (*self._unplaced, *(each for worker in self._workers.values() for each in worker.reports))
 
     @property
-    def unhealthy(self) -> dict[str, str]:
-        """Each GPU, in order, and why it is unhealthy; empty when it is healthy."""
-        return {uuid: worker.unhealthy.message if worker.unhealthy else "" for uuid, worker in self._workers.items()}
-
-    @property
-    def unlisted(self) -> set[str]:
-        """The GPUs whose slices this process has not listed yet."""
-        return {uuid for uuid, worker in self._workers.items() if not worker.listed}
+    def gpus(self) -> list[AdvertisedGpu]:
+        """Each GPU, in order, as the kubelet is to know it."""
+        return [
+            AdvertisedGpu(uuid, each.gpu.model, each.unhealthy.message if each.unhealthy else "", each.listed)
+            for uuid, each in self._workers.items()
+        ]
 
     def status(self, capacity: NodeCapacity | None, kubelet_silence: str = "") -> InstasliceStatus:
         """The status now; `capacity` is what pods may use of the node, `kubelet_silence` why none can start."""
@@ -185,11 +183,11 @@ class NodeAgent:
         )
 
 
-def unserved(thing: Instaslice, why: str, now: datetime) -> InstasliceStatus:
+def unserved(instaslice: Instaslice, why: str, now: datetime) -> InstasliceStatus:
     """The status of a node whose GPUs cannot be used at all."""
-    before = thing.status
+    before = instaslice.status
     ready = _condition(before.conditions, READY, Truth.FALSE, "NoDriver", words(why), now)
-    generation = thing.metadata.generation
+    generation = instaslice.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
 
 

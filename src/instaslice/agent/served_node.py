@@ -4,8 +4,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from instaslice.agent import report
-from instaslice.agent.gpu_source import NodeControl
-from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
+from instaslice.agent.gpu_source import ApplyAnnotations
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, capacity
 from instaslice.api.instaslice import Instaslice, InstasliceStatus
@@ -26,7 +25,7 @@ class ServedNode:
     node: Node
     gpus: Hashable
     agent: NodeAgent
-    control: NodeControl
+    apply_annotations: ApplyAnnotations
     advertised: dict[str, str]
     regarding: ObjectReference
     writer: CoalescingWriter[Instaslice, InstasliceStatus]
@@ -34,50 +33,45 @@ class ServedNode:
     clock: Clock
     resynced_at: float
 
-    def serves(self, node: Node, gpus: Hashable, thing: Instaslice) -> bool:
+    def serves(self, node: Node, gpus: Hashable, instaslice: Instaslice) -> bool:
         """Whether all three are still the same."""
         mine = self.node.metadata.uid, self.gpus, self.writer.uid
-        return mine == (node.metadata.uid, gpus, thing.metadata.uid)
+        return mine == (node.metadata.uid, gpus, instaslice.metadata.uid)
 
-    async def reconcile(self, node: Node, thing: Instaslice) -> float:
+    async def reconcile(self, node: Node, instaslice: Instaslice) -> float:
         """Do what is due and report it; the seconds until something will be due again."""
-        self.control.apply_annotations(node)
-        self._resync(thing)
-        self.agent.set_allocations(thing)
+        self.apply_annotations(node)
+        self._resync(instaslice)
+        self.agent.set_allocations(instaslice)
         # Before as well: a slice is taken from its container first, and destroyed then.
-        self._update_devices(thing)
+        self._update_devices(instaslice)
         self.agent.advance()
-        self._update_devices(thing)
+        self._update_devices(instaslice)
         waits = [await self._report(node), self.agent.next_due()]
         waits.append(max(0.0, self.resynced_at + RESYNC_SECONDS - self.clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
 
-    def _resync(self, thing: Instaslice) -> None:
+    def _resync(self, instaslice: Instaslice) -> None:
         """Once in a while: are hardware and object as we think they are?"""
         now = self.clock.monotonic()
         if now - self.resynced_at < RESYNC_SECONDS:
             return
         self.resynced_at = now
         self.agent.reread()
-        if thing.status != self.writer.written:
+        if instaslice.status != self.writer.written:
             self.writer.written = None
 
-    def _update_devices(self, thing: Instaslice) -> None:
+    def _update_devices(self, instaslice: Instaslice) -> None:
         if self.devices is None:
             return
-        agent, unlisted = self.agent, self.agent.unlisted
-        gpus = [
-            AdvertisedGpu(uuid, model, unhealthy, uuid not in unlisted)
-            for (uuid, unhealthy), model in zip(agent.unhealthy.items(), agent.models, strict=True)
-        ]
-        slices = agent.slices
-        self.devices.update(thing.spec.allocations, report.usable(slices), report.foreign(slices), gpus)
+        slices = self.agent.slices
+        self.devices.update(instaslice.spec.allocations, report.usable(slices), report.foreign(slices), self.agent.gpus)
 
     async def _report(self, node: Node) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
         status = self.agent.status(capacity(node), self.devices.kubelet_silence if self.devices else "")
         if self.devices is not None:
-            status = report.with_holders(status, self.devices.pod_of)
+            status = report.with_holders(status, self.devices.holders.pod_of)
         ops = report.patch(self.writer.written, status)
         if not ops:
             return None

@@ -23,7 +23,7 @@ from instaslice.kube.core import PODS, Pod
 async def in_use(client: Client, devices: NodeDevices | None, node: str, orphans: Sequence[Slice]) -> dict[Slice, str]:
     """Those of the slices that must stay, and why. Costs one list of the node's pods; call it only before a destroy."""
     try:
-        held = await devices.in_use(orphans) if devices is not None else {}
+        held = await devices.holders.in_use(orphans) if devices is not None else {}
         pods = await client.list(PODS, Selector(fields=f"spec.nodeName={node}"))
     except InstasliceError as error:
         return dict.fromkeys(orphans, f"kept: it is unknown whether a pod uses it ({error})")

@@ -12,10 +12,10 @@ from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import EmulatedGpus, Emulation
 from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
+from instaslice.agent.gpu_worker import OrphanPolicy
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
-from instaslice.agent.worker_context import OrphanPolicy
 from instaslice.api import names
 from instaslice.cli.numbers import Finite
 from instaslice.cli.signals import run_until_signalled
@@ -31,17 +31,17 @@ CTK_SPECS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
 EXAMPLES = """\b
 Examples:
   instaslice agent --node $(hostname)                   the node that this machine is, with its GPUs
-  instaslice agent --node $(hostname) --gpus 0,1 --enable-mig    two of them, MIG mode switched on
-  instaslice agent --emulated --state-dir /tmp/gpus     play every node that has the label
+  instaslice agent --node $(hostname) --gpus 0,1 --enable-mig    two of them, with MIG mode enabled
+  instaslice agent --emulated --state-dir /tmp/gpus     emulate every node that has the label
   instaslice agent --emulated --latency h200            as slow as real GPUs
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--node", metavar="NAME", help="The node that we are on; its kubelet hands out its slices.")
+@click.option("--node", metavar="NAME", help="The node that we run on; its kubelet hands out its slices.")
 @click.option("--gpus", default="", metavar="LIST", help="With --node: only these, by index, UUID or model.")
-@click.option("--enable-mig", is_flag=True, help="With --node: switch MIG mode on where it is off.")
+@click.option("--enable-mig", is_flag=True, help="With --node: enable MIG mode where it is off.")
 @click.option(
     "--kubelet-dir",
     type=click.Path(path_type=Path, file_okay=False),
@@ -54,7 +54,7 @@ Examples:
     type=click.Path(path_type=Path, file_okay=False),
     default=NodePaths.cdi,
     show_default=True,
-    help="With --node: where the runtime looks for devices; best one that is empty after a boot.",
+    help="With --node: where the runtime looks for devices; preferably a directory that is empty after a boot.",
 )
 @click.option(
     "--dev",
@@ -76,8 +76,8 @@ Examples:
     multiple=True,
     help="With --node: what `nvidia-ctk cdi generate` wrote.  [default: " + ", ".join(map(str, CTK_SPECS)) + "]",
 )
-@click.option("--emulated", is_flag=True, help="Play the GPUs of nodes that have none.")
-@click.option("--model", help="With --node --emulated: what GPUs to play.  [default: by the node's labels]")
+@click.option("--emulated", is_flag=True, help="Emulate the GPUs of nodes that have none.")
+@click.option("--model", help="With --node --emulated: which GPUs to emulate.  [default: by the node's labels]")
 @click.option("--count", type=click.IntRange(1, 64), default=1, help="With --model: how many.  [default: 1]")
 @click.option(
     "--nodes",
@@ -90,7 +90,7 @@ Examples:
 @click.option(
     "--state-dir",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where is remembered what outlives this process: who holds which slice, and emulated slices.  "
+    help="Where to keep what outlives this process: who holds which slice, and emulated slices.  "
     f"[default: {NodePaths.state} with --node, otherwise nowhere]",
 )
 @click.option(
@@ -98,7 +98,7 @@ Examples:
     type=click.Choice(list(LATENCIES)),
     default="none",
     show_default=True,
-    help="With --emulated: how long a slice takes to make and to destroy.",
+    help="With --emulated: how long it takes to create and to destroy a slice.",
 )
 @click.option(
     "--grace",
@@ -107,15 +107,15 @@ Examples:
     show_default=True,
     help="Seconds before a slice that no allocation names and no pod uses is destroyed.",
 )
-@click.option("--keep-foreign", is_flag=True, help="Leave slices alone that are not ours.")
+@click.option("--keep-foreign", is_flag=True, help="Never destroy slices that are not ours.")
 @click.option(
     "--deadline",
     type=Finite(min=0, min_open=True),
     default=60.0,
     show_default=True,
-    help="Seconds after which a GPU that does not answer is given up.",
+    help="Seconds after which a call to a GPU counts as hung.",
 )
-@click.option("--rate", type=Finite(1), default=1000.0, show_default=True, help="Requests a second.")
+@click.option("--rate", type=Finite(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 def command(
     node: str | None,
@@ -138,10 +138,10 @@ def command(
     rate: float,
     kubeconfig: Path | None,
 ) -> None:
-    """Make the slices that pods were promised, destroy those that they leave, and report what is."""
+    """Create the slices that the controller wants on a node, destroy them afterwards, and report what exists."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
-        raise click.UsageError("say which node this is (--node NAME), or play emulated ones (--emulated)")
+        raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state

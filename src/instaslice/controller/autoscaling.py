@@ -9,6 +9,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from instaslice.api import names
@@ -136,10 +137,8 @@ class AutoscalingHints:
         wait = self._not_before[name] - now
         if wait > 0:
             return wait
-        try:
+        with suppress(AlreadyExists):  # the watch is behind
             await self._client.create(PODS, wanted)
-        except AlreadyExists:
-            return None  # the watch is behind
         return None
 
     async def _remove(self, pod: Pod) -> None:

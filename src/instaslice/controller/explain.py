@@ -44,7 +44,7 @@ class Stage(StrEnum):
     ENDED = "ended"
 
 
-class SliceLocation(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainedSlice(msgspec.Struct, frozen=True, kw_only=True):
     """One slice of the pod."""
 
     node: str
@@ -72,7 +72,7 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Of a pod that waits: reason → the nodes that it rules out."""
     could: list[str] = []
     """Of a pod that waits: nodes that could hold it if they were empty."""
-    slices: list[SliceLocation] = []
+    slices: list[ExplainedSlice] = []
     left_out: list[str] = []
     """Objects that were not taken into account, and why."""
 
@@ -210,8 +210,8 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
     return made, left_out
 
 
-def _locations(cluster: ClusterSnapshot, uid: str) -> list[SliceLocation]:
-    found: list[SliceLocation] = []
+def _locations(cluster: ClusterSnapshot, uid: str) -> list[ExplainedSlice]:
+    found: list[ExplainedSlice] = []
     for instaslice in cluster.instaslices:
         indexes = {gpu.uuid: gpu.index for gpu in instaslice.status.gpus}
         prepared = {each.id: each for each in instaslice.status.slices}
@@ -220,7 +220,7 @@ def _locations(cluster: ClusterSnapshot, uid: str) -> list[SliceLocation]:
                 continue
             made = prepared.get(a.id)
             found.append(
-                SliceLocation(
+                ExplainedSlice(
                     node=instaslice.metadata.name,
                     gpu=a.gpu,
                     index=indexes.get(a.gpu),

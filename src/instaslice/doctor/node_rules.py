@@ -44,7 +44,7 @@ def _shortages(node: Node, ours: Counter[str], others: Counter[str]) -> Iterator
         if not ours[name] or total <= there.get(name, 0):
             continue
         message = (
-            f"slice pods use or were promised {quantity(name, ours[name], up=True)} {name}, other pods use "
+            f"slice pods use or have reserved {quantity(name, ours[name], up=True)} {name}, other pods use "
             f"{quantity(name, others[name], up=True)}, and the node has {quantity(name, there.get(name, 0), up=False)}"
         )
         # Another pod can be bound while the controller reserves; the scheduler then refuses our pod, which is released.

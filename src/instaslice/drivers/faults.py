@@ -29,40 +29,6 @@ class Faults:
         self._unhealthy: dict[GpuUuid, Unhealthy] = {}
         self._hanging: set[GpuUuid] = set()
 
-    # Called by tests and by the annotations of a node ---------------------------------------------------------------
-
-    def refuse(self, gpu: GpuUuid, times: int = 1) -> None:
-        """The next creates on this GPU raise SlotTaken, though nothing is listed there."""
-        with self._changed:
-            self._refusals[gpu] += times
-
-    def hold(self, gpu: GpuUuid, start: int, *holders: str, monitor: bool = False) -> None:
-        """The slice at `start` is in use."""
-        with self._changed:
-            self._holds[gpu, start] = SliceHold(holders, monitor)
-
-    def release(self, gpu: GpuUuid, start: int) -> None:
-        with self._changed:
-            self._holds.pop((gpu, start), None)
-
-    def fail(self, gpu: GpuUuid, reason: str = FALLEN) -> None:
-        """Every call for this GPU raises GpuLost, and watchers are notified."""
-        with self._changed:
-            self._unhealthy[gpu] = Unhealthy(reason)
-            self._changed.notify_all()
-
-    def hang(self, gpu: GpuUuid) -> None:
-        """Calls for this GPU do not return until `heal`; then they continue."""
-        with self._changed:
-            self._hanging.add(gpu)
-
-    def heal(self, gpu: GpuUuid) -> None:
-        """It neither fails nor hangs any more."""
-        with self._changed:
-            self._unhealthy.pop(gpu, None)
-            self._hanging.discard(gpu)
-            self._changed.notify_all()
-
     def replace(
         self,
         *,

@@ -1,27 +1,27 @@
 """Which GPU, which start, who waits: pure functions over plain integers. No clock, no network; calls only `geometry`.
 
-demands            what is asked for and what is granted
-fleet              who holds what on which GPU
-pools              the GPUs of a fleet, grouped by kind of state
-node_sets          cached sets of nodes, updated only for nodes that changed
-policy             the contract of a policy
-policies           every policy by name
-ordered_policies   policies that walk GPUs in a fixed order
-ranked             policies that rank the kinds of state by a table
-ranked_policies    those with a fixed table
-value_tables       the tables: what a kind of state is worth
-adaptive           the default policy, which chooses among the tables of portfolio
-portfolio          several tables, and the choice among them by rehearsal
-rehearsal          a small model of a fleet, on which portfolio tries its tables
-placer             places all slices of a pod, or none
-grants             turns candidates into grants
-colocation         several slices on one node, and whether a node could ever hold them
-packing            every way to put them there
-refusals           why a demand did not fit, and what would help
-moves              which running slices to move so that a refused demand fits
-waiting_queue      the pods that wait, and in which order they are tried
-gpu_reservation    which GPUs to reserve for a pod that has waited too long
-errors             what can be wrong with a request
+demands           what is asked for and what is granted
+fleet             who holds what on which GPU
+pools             the GPUs of a fleet, grouped by kind of state
+node_sets         cached sets of nodes, updated only for nodes that changed
+placer            places all slices of a pod, or none
+grants            a placement on a GPU, with names instead of numbers
+colocation        several slices on one node, and whether a node could ever hold them
+packing           some way to put several slices on the GPUs of a node, if there is one
+refusals          why a demand did not fit, and what would help
+moves             which running slices to move so that a refused demand fits
+waiting_queue     the pods that wait, and in which order they are tried
+gpu_reservation   which GPUs to reserve for a pod that has waited too long
+policy            the contract of a policy
+policies          all policies by name
+ordered_policies  those that walk GPUs in a fixed order
+ranked            those that rank the kinds of state by a table
+ranked_policies   the ranked ones with a fixed table
+adaptive          the default: the ranked one that chooses its table by what has arrived
+portfolio         the tables it chooses from, and the choice
+rehearsal         a small model of a fleet, on which the tables are tried
+value_tables      what a kind of state is worth
+errors            what can be wrong with a request to take or release a slot
 """
 
 from instaslice.placement.colocation import could_hold

@@ -17,7 +17,7 @@ Eligible = Callable[[NodeName], bool]
 def gpus_to_reserve(fleet: Fleet, profiles: Sequence[str], eligible: Eligible, whole_node: bool) -> tuple[GpuId, ...]:
     """One GPU for one slice; all GPUs of a node for several slices, or for a `whole_node` where CPU or memory is short.
 
-    None at all where no eligible node could ever hold the slices.
+    Empty if no eligible node could ever hold the slices.
     """
     if whole_node or len(profiles) > 1:
         nodes = [node for node in fleet.nodes.values() if eligible(node.name)]

@@ -6,7 +6,6 @@ pods are placed by the same `Placer` that the controller uses.
 fleets       which GPUs, from flags or a file
 jobs         what arrives: one pod with its slices, its time and its life
 mixes        which pods, in which shares
-fractions    a part of a GPU, turned into the smallest profile that is at least as much
 workloads    where jobs come from: Poisson arrivals, a fill-up, a trace
 alibaba      Alibaba's trace format
 migbench     MIGBench's trace format
@@ -14,9 +13,9 @@ fractions    the profile for a part of a GPU, as traces state it
 fluid        how much of a mix fits with ideal packing: the definition of load 1.0
 simulation   the events
 occupancy    how many GPUs were in which state for how long
-tally        counts of pods
-histogram    their waits
-samples      how a run went over time
+tally        counts of pods by what they request
+histogram    waits in bounded memory
+samples      the history of a run at evenly spaced times
 outcome      the result of a run, and of all runs of a policy
 comparison   several policies on the same jobs
 bound        what no policy can exceed (extra `bound`)

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 
 from fake_clock import FakeClock
+from injected_faults import InjectedFaults
 
+from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
 from instaslice.agent.node import NodeAgent
-from instaslice.agent.worker_context import OrphanPolicy, WorkerContext
 from instaslice.api.instaslice import NOTHING_REPORTED, Allocation, AllocationState, Instaslice, InstasliceSpec, PodRef
 from instaslice.drivers import DriverError, Unhealthy, UnhealthyReason, UnresponsiveGpu
 from instaslice.drivers.emulated import EmulatedDriver
@@ -27,6 +28,9 @@ class MortalDriver(EmulatedDriver):
 
     dies_in = None
     hushed = ()
+
+    def __init__(self, node, models):
+        super().__init__(node, models, faults=InjectedFaults())
 
     def discover(self):
         return tuple(gpu for gpu in super().discover() if gpu.index not in self.hushed)

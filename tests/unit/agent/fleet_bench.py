@@ -14,7 +14,7 @@ from fake_clock import FakeClock
 
 from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import Emulation
-from instaslice.agent.worker_context import OrphanPolicy
+from instaslice.agent.gpu_worker import OrphanPolicy
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models

@@ -133,7 +133,7 @@ def in_words(step):
 )  # fmt: skip
 def test_what_is_done_and_said(promised, found, past, steps, states):
     before = {each.id: each for each in (said(*words) for words in past)}
-    gpu = GpuState("GPU-0", tuple(there(*words) for words in found))
+    gpu = GpuState(tuple(there(*words) for words in found))
     made = decide([promise(*words) for words in promised], gpu, before)
     assert [in_words(step) for step in made.steps] == steps
     assert {each.id: each.state for each in made.reports} == states
@@ -149,7 +149,7 @@ def test_what_is_done_and_said(promised, found, past, steps, states):
 )
 def test_of_the_state_of_an_allocation_only_counts_whether_it_is_wanted(states, past, found):
     last = {"a": said("a", "1g.5gb", 0, past)} if past else {}
-    gpu = GpuState("GPU-0", tuple(there(*each) for each in found))
+    gpu = GpuState(tuple(there(*each) for each in found))
     first, *others = [[promise("a", "1g.5gb", 0, state)] for state in states]
     decided = decide(first, gpu, last)
     for each in others:
@@ -161,13 +161,13 @@ def test_of_the_state_of_an_allocation_only_counts_whether_it_is_wanted(states, 
 
 def test_a_sick_gpu_makes_nothing_new_and_keeps_what_it_has():
     promised = [promise("a", "1g.5gb", 0, "creating"), promise("b", "1g.5gb", 1, "ungated")]
-    made = decide(promised, GpuState("GPU-0", (there("1g.5gb", 1),), unhealthy="Xid 79"), {})
+    made = decide(promised, GpuState((there("1g.5gb", 1),), unhealthy="Xid 79"), {})
     assert made.steps == ()
     assert [(each.state, each.reason) for each in made.reports] == [("failed", "Xid 79"), ("created", "")]
 
 
 def test_orphans_that_were_ours_are_told_from_others():
-    gpu = GpuState("GPU-0", (there("1g.5gb", 0), there("1g.5gb", 1)))
+    gpu = GpuState((there("1g.5gb", 0), there("1g.5gb", 1)))
     made = decide([], gpu, {"a": said("a", "1g.5gb", 0, "created")})
     assert len(made.orphans) == 2
     assert made.ours == {("1g.5gb", 0)}

@@ -44,36 +44,36 @@ def test_what_every_node_has_goes_before_labels():
 
 def played():
     said = []
-    driver, control = Emulation().connect(a_node(), lambda *words: said.append(words), lambda: None)
-    return driver, control, said
+    driver, apply = Emulation().connect(a_node(), lambda *words: said.append(words), lambda: None)
+    return driver, apply, said
 
 
 def test_a_machine_is_started_anew_once_for_each_word_of_its_annotation_and_never_without():
-    driver, control, _ = played()
+    driver, apply, _ = played()
     boots = [driver.boot_id()]
     for word in ("", "a", "a", "b"):
-        control.apply_annotations(a_node(**{names.BOOT: word} if word else {}))
+        apply(a_node(**{names.BOOT: word} if word else {}))
         boots.append(driver.boot_id())
     first, without, a, same, b = boots
     assert first == without and a == same and len({first, a, b}) == 3
 
 
 def test_a_fault_is_in_force_while_it_is_written_and_one_that_cannot_be_read_is_said_once():
-    driver, control, said = played()
+    driver, apply, said = played()
     (gpu,) = driver.discover()
 
     def unhealthy():
         return driver.watch_health(gpu.uuid, None, 0)
 
-    control.apply_annotations(a_node(**{names.FAULT: "0 lost Xid 79"}))
+    apply(a_node(**{names.FAULT: "0 lost Xid 79"}))
     assert unhealthy().message.endswith("Xid 79")
     for _ in range(2):
-        control.apply_annotations(a_node(**{names.FAULT: "nonsense"}))
+        apply(a_node(**{names.FAULT: "nonsense"}))
     assert unhealthy() is None
     ((reason, action, note),) = said
     assert (reason, action) == ("BadFault", "Emulate")
     assert f"annotation {names.FAULT}" in note and "'nonsense' is not a fault" in note
-    control.apply_annotations(a_node(**{names.FAULT: "0 lost"}))
+    apply(a_node(**{names.FAULT: "0 lost"}))
     assert unhealthy()
-    control.apply_annotations(a_node())
+    apply(a_node())
     assert unhealthy() is None

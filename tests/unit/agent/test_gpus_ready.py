@@ -121,7 +121,7 @@ def test_one_that_nobody_knows_yet_is_named_by_its_index_and_served_when_it_answ
     bench.write(bench.wants("a-0"), bench.wants("a-1", gpu=1))
     assert bench.work() == {"a-0": "created", "a-1": "created"}
     assert [gpu.index for gpu in bench.written.gpus] == [0, 1]
-    assert len(bench.agent.models) == len(bench.agent.unhealthy) == 2
+    assert len(bench.agent.models) == len(bench.agent.gpus) == 2
     assert condition(bench).status == "True"
 
 

@@ -138,15 +138,15 @@ async def test_who_holds_a_slice_that_is_promised_no_more_is_known_as_long_as_th
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
     update(devices)
-    assert [devices.pod_of(foreign(each)) for each in (A, B)] == ["uid-a", ""]
+    assert [devices.holders.pod_of(foreign(each)) for each in (A, B)] == ["uid-a", ""]
     unasked = NodeDevices(kubelet.paths, EmulatedWiring(), executor=GpuExecutor(), clock=FakeClock())
-    assert unasked.pod_of(foreign(A)) == "", "the book alone does not say whether the pod still runs"
+    assert unasked.holders.pod_of(foreign(A)) == "", "the book alone does not say whether the pod still runs"
     devices = await serve(listened=lambda: told.append(1))
-    await until(lambda: devices.pod_of(foreign(A)) == "uid-a")
+    await until(lambda: devices.holders.pod_of(foreign(A)) == "uid-a")
     assert told, "its status has to say so"
     kubelet.held.clear()
     update(devices, B)
-    await until(lambda: devices.pod_of(foreign(A)) == "")
+    await until(lambda: devices.holders.pod_of(foreign(A)) == "")
 
 
 def foreign(told):
@@ -156,13 +156,13 @@ def foreign(told):
 
 async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_until_it_stops_listening(kubelet, serve):
     news, streams = [], []
-    devices = await serve(A, listened=lambda: news.append(devices.known_to_kubelet))
+    devices = await serve(A, listened=lambda: news.append(devices._advertised.known_to_kubelet))
     assert (
         f"no kubelet listens to our device plugins at {kubelet.paths.plugins}/kubelet.sock" in devices.kubelet_silence
     )
     async with AsyncExitStack() as listening:
         for count, resource in enumerate(kubelet.registered, start=1):
-            assert not devices.known_to_kubelet
+            assert not devices._advertised.known_to_kubelet
             channel = await listening.enter_async_context(kubelet.channel(resource))
             streams.append(device_lists(channel))
             await anext(streams[-1])
@@ -189,7 +189,7 @@ async def test_an_answer_that_is_older_than_a_seat_was_handed_out_again_says_not
 async def test_a_container_is_given_the_seat_that_it_had_once_more(kubelet, serve):
     devices = await serve(A)
     await kubelet.admit("a", "1g.5gb-0")
-    await until(lambda: given(kubelet) and "1g.5gb-0" in devices._holders.held)
+    await until(lambda: given(kubelet) and "1g.5gb-0" in devices.holders.held)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
 
@@ -242,16 +242,16 @@ async def test_the_kubelet_names_the_holder_of_a_slice_that_is_no_longer_promise
     devices = await serve(A, B)
     await kubelet.admit("a", "1g.5gb-0")
     await until(lambda: given(kubelet))
-    mine, other = (devices._promises[PodSlice.of(each)][1] for each in (A, B))
+    mine, other = (devices._slices[PodSlice.of(each)][1] for each in (A, B))
     update(devices)
     for _ in range(2):
-        assert await devices.in_use([mine, other]) == {mine: "container main of pod team/a"}
+        assert await devices.holders.in_use([mine, other]) == {mine: "container main of pod team/a"}
         devices = await serve()  # an agent that was started again finds it in its book
     kubelet.held.clear()
-    assert await devices.in_use([mine, other]) == {}
+    assert await devices.holders.in_use([mine, other]) == {}
     await kubelet.stop()
     with pytest.raises(InstasliceError, match=r"no kubelet answers at .*/pod-resources/kubelet\.sock"):
-        await devices.in_use([mine])
+        await devices.holders.in_use([mine])
 
 
 async def test_a_kubelet_that_starts_anew_is_told_of_every_plugin_again(kubelet, serve):

@@ -16,7 +16,7 @@ from instaslice.agent.kubelet import pod_resources, registration
 from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
 from instaslice.agent.kubelet.cdi import Edits
 from instaslice.agent.kubelet.cdi_files import RETRY_SECONDS
-from instaslice.agent.kubelet.device_holders import FORGET_SECONDS, INIT_SECONDS, UNPROMISED_SECONDS
+from instaslice.agent.kubelet.device_holders import FORGET_SECONDS, INIT_SECONDS, UNEXPECTED_SECONDS
 from instaslice.agent.kubelet.device_ids import Holder
 from instaslice.agent.kubelet.device_plugin import NoSlice
 from instaslice.agent.kubelet.node_devices import NodeDevices
@@ -166,7 +166,7 @@ async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_whi
     update(devices, A)
     devices.allocate([SEAT])
     side.held = {SEAT: [holder("x")]}
-    side.clock.advance(UNPROMISED_SECONDS - 1)
+    side.clock.advance(UNEXPECTED_SECONDS - 1)
     assert await devices._reconcile() and side.notes == []
     for _ in range(2):
         side.clock.advance(1)
@@ -176,7 +176,7 @@ async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_whi
     devices.allocate([SEAT])
     await devices._reconcile()
     assert len(side.notes) == 1, "another has it, and time"
-    side.clock.advance(UNPROMISED_SECONDS)
+    side.clock.advance(UNEXPECTED_SECONDS)
     await devices._reconcile()
     assert len(side.notes) == 2
 
@@ -314,6 +314,24 @@ async def test_nothing_is_offered_before_it_is_known_what_there_is_and_all_anew_
     first, stopped, second = side.offered
     assert "gpu.das.com/mig-1g.5gb" in first and stopped == "stopped"
     assert "gpu.das.com/mig-1g.6gb" in second and "gpu.das.com/mig-1g.5gb" not in second
+
+
+async def test_files_of_an_earlier_process_stay_until_it_is_known_what_there_is(side, runs):
+    first = side.devices()
+    update(first, A)
+    first.allocate([SEAT])
+    side.held = {SEAT: [holder("a")]}
+    await first._reconcile()
+    asked = []
+    side.asked = lambda: asked.append(1)
+    second = side.devices()
+    runs(second)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert given(side) == {SEAT: "MIG-0"} and not asked
+    update(second, A)
+    await until(lambda: asked)
+    assert given(side) == {SEAT: "MIG-0"}
 
 
 async def test_a_driver_that_takes_its_time_is_asked_in_a_thread_until_it_says_what_a_container_needs(side, runs):

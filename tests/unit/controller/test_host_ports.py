@@ -41,7 +41,7 @@ def test_what_is_in_the_way(there, comes, words):
     assert (verdict and verdict.refusal(node("gpu-0"), emptied=True)) is None
     ports.remove(other, "gpu-0")
     assert (verdict and verdict.refusal(node("gpu-0"))) is None
-    assert not ports._on
+    assert not ports.on
 
 
 def test_a_pod_is_not_in_its_own_way():

@@ -10,6 +10,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from injected_faults import InjectedFaults
 
 from instaslice.drivers import DriverError, GpuLost, InUse, SlotTaken, Unhealthy, Unsupported
 from instaslice.drivers.emulated import EmulatedDriver
@@ -23,7 +24,7 @@ PLACEABLE = [model for model in models.known() if any(profile.starts for profile
 
 
 def node(*gpus, **more):
-    return EmulatedDriver("gpu-0", gpus or (A100,), rng=Random(1), **more)
+    return EmulatedDriver("gpu-0", gpus or (A100,), rng=Random(1), faults=InjectedFaults(), **more)
 
 
 def first(driver):

@@ -5,6 +5,7 @@ import threading
 
 import pytest
 from fake_clock import ThreadsClock
+from injected_faults import InjectedFaults
 
 from instaslice.drivers import Hung, SlotTaken
 from instaslice.drivers import executor as executor_module
@@ -66,7 +67,7 @@ async def test_calls_for_two_gpus_run_side_by_side():
 
 
 async def test_a_hung_gpu_is_told_and_holds_up_itself_alone_and_what_never_began_never_does():
-    driver = EmulatedDriver("gpu-0", [A100, A100])
+    driver = EmulatedDriver("gpu-0", [A100, A100], faults=InjectedFaults())
     sick, well = (gpu.uuid for gpu in driver.discover())
     clock = ThreadsClock()
     executor, begun = GpuExecutor(1, clock.call_later), threading.Event()

@@ -1,4 +1,4 @@
-"""What the kubelet is told: one device plugin for each profile and one for GPU memory.
+"""What the kubelet learns: one device plugin for each profile and one for GPU memory.
 
 Each advertises the most that the GPUs of the node could ever hold, as healthy as they are; the numbers do not change as
 slices come and go.

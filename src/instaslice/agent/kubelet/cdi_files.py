@@ -21,11 +21,11 @@ from instaslice.kube.clock import Clock
 
 RETRY_SECONDS = 1.0
 
-Promise = tuple[Allocation, Slice]
+AllocatedSlice = tuple[Allocation, Slice]
 """An allocation and the slice that exists for it."""
 
 
-class CdiFiles:
+class CdiFiles(CdiFolder):
     """Keeps the files true."""
 
     def __init__(
@@ -41,29 +41,24 @@ class CdiFiles:
     ) -> None:
         """A driver that blocks describes slices in a task of its own, started by `spawn`; `described` says that one has
         ended, and `warn` why it failed."""
-        self._folder = CdiFolder(folder)
+        super().__init__(folder)
         self._wiring, self._executor, self._clock = wiring, executor, clock
         self._spawn, self._warn, self._described = spawn, warn, described
         self._edits: dict[Slice, Edits] = {}
         self._pending: set[Slice] = set()
 
-    def devices(self) -> set[DeviceId]:
-        """Those that have a file."""
-        return self._folder.devices()
-
-    def remove(self, device: DeviceId) -> None:
-        self._folder.remove(device)
-
-    def replace(self, bound: Mapping[DeviceId, Promise], promises: Sequence[Promise], keep: Set[DeviceId]) -> None:
-        """Have files for `bound` and no other ids, except those to `keep` as they are. `promises` are all of the node:
+    def update(
+        self, bound: Mapping[DeviceId, AllocatedSlice], slices: Sequence[AllocatedSlice], keep: Set[DeviceId]
+    ) -> None:
+        """Have files for `bound` and no other ids, except those to `keep` as they are. `slices` are all of the node:
         a file also names the other slices of its container."""
         files = {}
         for device, (allocation, held) in bound.items():
             edits = self._edits_for(held)
             if edits is not None:
-                files[device] = _file(device, allocation, edits, promises)
-        self._folder.replace(files, keep=keep)
-        exist = {held for _, held in promises}
+                files[device] = _file(device, allocation, edits, slices)
+        self.replace(files, keep=keep)
+        exist = {held for _, held in slices}
         self._edits = {held: edits for held, edits in self._edits.items() if held in exist}
 
     def _edits_for(self, held: Slice) -> Edits | None:
@@ -86,8 +81,8 @@ class CdiFiles:
         self._described()
 
 
-def _file(device: DeviceId, allocation: Allocation, edits: Edits, promises: Sequence[Promise]) -> bytes:
-    of_pod = [(each, held) for each, held in promises if each.pod.uid == allocation.pod.uid]
+def _file(device: DeviceId, allocation: Allocation, edits: Edits, slices: Sequence[AllocatedSlice]) -> bytes:
+    of_pod = [(each, held) for each, held in slices if each.pod.uid == allocation.pod.uid]
     number = next(n for n, (each, _) in enumerate(of_pod) if each == allocation)
     uuids = [str(held.mig_uuid) for each, held in of_pod if each.container == allocation.container]
     env = {

@@ -26,8 +26,8 @@ INIT_SECONDS = 0.1
 """After which an open id without a holder in the PodResources API may be an init container's."""
 FORGET_SECONDS = 60.0
 """After which an open id without a holder is forgotten: the kubelet was killed before it read our answer."""
-UNPROMISED_SECONDS = 5.0
-"""After which people are warned about a holder that was promised nothing."""
+UNEXPECTED_SECONDS = 5.0
+"""After which people are warned about a holder without an allocation."""
 
 
 class DeviceHolders:
@@ -61,7 +61,7 @@ class DeviceHolders:
         return next((each.pod for each in bound if each is not None and each.location == location), "")
 
     async def in_use(self, slices: Sequence[Slice]) -> dict[Slice, str]:
-        """Those of the slices that containers hold, and which, asked from the kubelet now. Raises InstasliceError where
+        """Those of the slices that containers hold, and which, by asking the kubelet now. Raises InstasliceError where
         the kubelet does not answer."""
         try:
             holders = await pod_resources.from_pod_resources(self._paths.pod_resources)
@@ -102,7 +102,7 @@ class DeviceHolders:
             self._save()
         opened = self.opened
         self._forget(opened - holders.keys(), now)
-        self._warn_unpromised({each: holders[each] for each in opened & holders.keys()}, now)
+        self._warn_unexpected({each: holders[each] for each in opened & holders.keys()}, now)
         return before != self.held
 
     def _add_init_containers(self, holders: Holders, now: float) -> None:
@@ -126,9 +126,9 @@ class DeviceHolders:
         for each in self._open_since.keys() - self.opened:
             del self._open_since[each]
 
-    def _warn_unpromised(self, unpromised: Mapping[DeviceId, Sequence[Holder]], now: float) -> None:
-        for each, (holder, *_) in unpromised.items():
-            if self._open_for(each, now) >= UNPROMISED_SECONDS:
+    def _warn_unexpected(self, unexpected: Mapping[DeviceId, Sequence[Holder]], now: float) -> None:
+        for each, (holder, *_) in unexpected.items():
+            if self._open_for(each, now) >= UNEXPECTED_SECONDS:
                 self._warn_once(
                     {each},
                     f"{holder} asks for a slice {profile_of(each)} that it was not "

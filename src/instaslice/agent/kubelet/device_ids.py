@@ -2,7 +2,7 @@
 
 Pure. The kubelet knows a fixed number of ids for each profile (`1g.5gb-3`). It says first that an id is taken and only
 then, through another API, by which container. So an id is *open* until its holder is known, and is then bound to the
-slice that the pod was promised. No container ever gets the slice of another, in whatever order pods are admitted.
+slice that was allocated to the pod. No container ever gets the slice of another, in whatever order pods are admitted.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -99,15 +99,15 @@ class DeviceAssignments:
         return {each for each, held in self.by_id.items() if held is None}
 
     def bind(self, holders: Mapping[DeviceId, Sequence[Holder]], wanted: Sequence[Allocation]) -> bool:
-        """Bind open ids whose holder is known, and ids that we have never seen, to what their pods were promised;
-        forget ids without a holder whose slice is no longer promised. Whether anything changed.
+        """Bind open ids whose holder is known, and ids that we have never seen, to the slices of their pods;
+        forget ids without a holder whose slice is no longer allocated. Whether anything changed.
 
         `wanted` are the allocations whose slice exists. An id that is bound stays bound until it is opened again.
         """
         before = dict(self.by_id)
-        promised = {PodSlice.of(each) for each in wanted}
+        allocated = {PodSlice.of(each) for each in wanted}
         for each, held in before.items():
-            if held is not None and held not in promised and each not in holders:
+            if held is not None and held not in allocated and each not in holders:
                 del self.by_id[each]
         taken = {held for each, held in self.by_id.items() if held is not None and each in holders}
         waiting = sorted((each for each in holders if self.by_id.get(each) is None), key=_order)
@@ -117,14 +117,14 @@ class DeviceAssignments:
         # An allocation names the container that uses the slice first; an init container may share it with later ones.
         for same_container in (True, False):
             for each in waiting:
-                promise = _promised(each, holders[each], wanted, taken, same_container)
-                if promise is None or self.by_id.get(each) is not None:
+                own = _slice_for(each, holders[each], wanted, taken, same_container)
+                if own is None or self.by_id.get(each) is not None:
                     continue
                 # The kubelet gave the container another id for the same slice: the old one has no holder.
-                for old in [old for old, held in self.by_id.items() if held == promise]:
+                for old in [old for old, held in self.by_id.items() if held == own]:
                     del self.by_id[old]
-                self.by_id[each] = promise
-                taken.add(promise)
+                self.by_id[each] = own
+                taken.add(own)
         return self.by_id != before
 
     def in_use(self, slices: Iterable[Slice], holders: Mapping[DeviceId, Sequence[Holder]]) -> dict[Slice, str]:
@@ -153,21 +153,21 @@ def unhealthy_ids(
     return {*held, *[*free, *opened][: max(0, number - len(held))]}
 
 
-def _promised(
+def _slice_for(
     device: DeviceId,
     holders: Sequence[Holder],
     wanted: Sequence[Allocation],
     taken: Set[PodSlice],
     same_container: bool,
 ) -> PodSlice | None:
-    """The first slice of the id's profile that was promised to a holder and that no other id stands for."""
+    """The first slice of the id's profile that is allocated to a holder and that no other id stands for."""
     profile = profile_of(device)
     for each in wanted:
-        promise = PodSlice.of(each)
-        if each.profile != profile or promise in taken:
+        own = PodSlice.of(each)
+        if each.profile != profile or own in taken:
             continue
         if any(one.owns(each) and (not same_container or one.container == each.container) for one in holders):
-            return promise
+            return own
     return None
 
 

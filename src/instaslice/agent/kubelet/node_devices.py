@@ -7,7 +7,7 @@ from typing import Any
 
 from instaslice.agent.kubelet import cdi
 from instaslice.agent.kubelet.advertised_devices import AdvertisedDevices, AdvertisedGpu
-from instaslice.agent.kubelet.cdi_files import CdiFiles, Promise
+from instaslice.agent.kubelet.cdi_files import AllocatedSlice, CdiFiles
 from instaslice.agent.kubelet.device_holders import DeviceHolders
 from instaslice.agent.kubelet.device_ids import DeviceId, PodSlice, SliceLocation
 from instaslice.agent.kubelet.device_plugin import KUBELET
@@ -27,7 +27,7 @@ RESYNC_SECONDS = 60.0
 
 
 class NodeDevices:
-    """One node. `update` says what is promised and what exists; `run` does the rest."""
+    """One node. `update` says what is allocated and what exists; `run` does the rest."""
 
     def __init__(self, paths: NodePaths, wiring: Wiring, *, executor: GpuExecutor, clock: Clock) -> None:
         """Raises InstasliceError where the assignments of an earlier process cannot be read."""
@@ -36,7 +36,7 @@ class NodeDevices:
         self._status_changed: Callable[[], None] = lambda: None
         self._changed = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
-        self._holders = DeviceHolders(paths, clock, lambda note: self._warn(note))
+        self.holders = DeviceHolders(paths, clock, lambda note: self._warn(note))
         self._files = CdiFiles(
             paths.cdi,
             wiring,
@@ -47,8 +47,8 @@ class NodeDevices:
             described=self._changed.set,
         )
         self._advertised = AdvertisedDevices(paths.plugins, self.allocate, lambda: self._status_changed())
-        self._promises: dict[PodSlice, Promise] = {}
-        self._allocated: set[PodSlice] = set()
+        self._slices: dict[PodSlice, AllocatedSlice] = {}
+        self._named: set[PodSlice] = set()
         """Slices that an allocation names, also one that ends."""
         self._foreign: frozenset[SliceLocation] = frozenset()
         self._gpus: tuple[AdvertisedGpu, ...] = ()
@@ -62,54 +62,40 @@ class NodeDevices:
         foreign: Collection[SliceLocation],
         gpus: Sequence[AdvertisedGpu],
     ) -> None:
-        """What is promised, which slices can be used (by allocation id), and which exist without an allocation.
+        """All allocations, the slices that can be used (by allocation id), and the slices without an allocation.
 
         The file of an allocation that ends is removed immediately: call this before its slice is destroyed, too. Where
         allocations are lost while their slices exist, as with the object of the node, files stay: containers may have
         to be restarted.
         """
-        promises = {
+        usable = {
             PodSlice.of(each): (each, slices[each.id]) for each in allocations if each.wanted and each.id in slices
         }
-        now = promises, set(map(PodSlice.of, allocations)), frozenset(foreign), tuple(gpus)
-        if now == (self._promises, self._allocated, self._foreign, self._gpus):
+        now = usable, set(map(PodSlice.of, allocations)), frozenset(foreign), tuple(gpus)
+        if now == (self._slices, self._named, self._foreign, self._gpus):
             return
-        self._promises, self._allocated, self._foreign, self._gpus = now
+        self._slices, self._named, self._foreign, self._gpus = now
         for device in self._files.devices() - self._orphaned():
-            if self._holders.assigned.get(device) not in promises:
+            if self.holders.assigned.get(device) not in usable:
                 self._files.remove(device)
         self._publish_devices()
         self._changed.set()
 
     @property
-    def known_to_kubelet(self) -> bool:
-        return self._advertised.known_to_kubelet
-
-    @property
     def kubelet_silence(self) -> str:
         """Why pods cannot start here, where the kubelet does not listen to us."""
-        if self.known_to_kubelet:
+        if self._advertised.known_to_kubelet:
             return ""
         socket = self._paths.plugins / KUBELET
         return (
             f"no kubelet listens to our device plugins at {socket}: is it running, is that its folder (--kubelet-dir)?"
         )
 
-    def pod_of(self, location: SliceLocation) -> str:
-        """The uid of the pod that holds a slice without an allocation, by the last answer of the kubelet; empty where
-        no pod does."""
-        return self._holders.pod_of(location)
-
-    async def in_use(self, slices: Sequence[Slice]) -> dict[Slice, str]:
-        """Those of the slices that containers hold, promised or not, and which. Raises InstasliceError where the
-        kubelet does not answer."""
-        return await self._holders.in_use(slices)
-
     # Called by the kubelet ------------------------------------------------------------------------------------------
 
     def allocate(self, devices: Sequence[DeviceId]) -> list[str]:
         """Hand out ids to a container that is not known yet. Raises NoSlice."""
-        self._holders.allocate(devices, self._wanted)
+        self.holders.allocate(devices, self._wanted)
         for each in devices:
             self._files.remove(each)
         self._changed.set()
@@ -126,6 +112,8 @@ class NodeDevices:
             self._tasks.create_task(self._poll())
 
     async def _poll(self) -> None:
+        # Before the first update no slice is known, and the files of an earlier process would be removed.
+        await self._changed.wait()
         wait = FIRST_POLL
         while True:
             self._changed.clear()
@@ -140,37 +128,37 @@ class NodeDevices:
 
     async def _reconcile(self) -> bool:
         """Learn who holds what and act on it; whether there are ids whose holder is still unknown."""
-        others = await self._holders.refresh(self._wanted)
-        if others and any(each not in self._promises for each in self._holders.assigned.values() if each):
+        others = await self.holders.refresh(self._wanted)
+        if others and any(each not in self._slices for each in self.holders.assigned.values() if each):
             self._status_changed()
         self._write_cdi()
         self._publish_devices()
-        return bool(self._holders.opened)
+        return bool(self.holders.opened)
 
     def _write_cdi(self) -> None:
         bound = {
-            device: self._promises[held]
-            for device, held in self._holders.assigned.items()
-            if held is not None and held in self._promises
+            device: self._slices[held]
+            for device, held in self.holders.assigned.items()
+            if held is not None and held in self._slices
         }
-        self._files.replace(bound, tuple(self._promises.values()), keep=self._orphaned())
+        self._files.update(bound, tuple(self._slices.values()), keep=self._orphaned())
 
     def _publish_devices(self) -> None:
-        self._advertised.publish(self._gpus, self._holders.assigned)
+        self._advertised.publish(self._gpus, self.holders.assigned)
 
     def _orphaned(self) -> set[DeviceId]:
         """Ids that are bound to a slice that exists, or may exist, and that no allocation names."""
         unlisted = {gpu.uuid for gpu in self._gpus if not gpu.listed}
 
         def orphaned(held: PodSlice) -> bool:
-            may_exist = held.gpu in unlisted and held not in self._allocated
+            may_exist = held.gpu in unlisted and held not in self._named
             return may_exist or held.location in self._foreign
 
-        return {device for device, held in self._holders.assigned.items() if held is not None and orphaned(held)}
+        return {device for device, held in self.holders.assigned.items() if held is not None and orphaned(held)}
 
     @property
     def _wanted(self) -> list[Allocation]:
-        return [allocation for allocation, _ in self._promises.values()]
+        return [allocation for allocation, _ in self._slices.values()]
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         assert self._tasks is not None

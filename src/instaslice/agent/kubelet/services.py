@@ -28,12 +28,12 @@ class Method(Generic[Q, A]):
 
     async def call(self, channel: grpc.aio.Channel, request: Q, *, timeout: float) -> A:
         """Call it once. Raises grpc.aio.AioRpcError."""
-        ask = channel.unary_unary(
+        method = channel.unary_unary(
             f"/{self.service}/{self.name}",
             request_serializer=self.request.SerializeToString,
             response_deserializer=self.response.FromString,
         )
-        answer: A = await ask(request, timeout=timeout)
+        answer: A = await method(request, timeout=timeout)
         return answer
 
 

@@ -4,13 +4,15 @@
     volumes          claims and their volumes: bound, to be bound on first use, to be provisioned
     volume_limits    how many volumes CSI drivers may attach to a node
     storage          claims, volumes, classes and drivers, indexed
-    disks            in-line volumes that only one pod of a node may write to
     pod_affinity     required affinity and anti-affinity between pods, in both directions
     topology_spread  DoNotSchedule constraints
+    disks            in-line volumes that only one pod of a node may write to
     host_ports       ports of the node
+    exclusive_use    what the two have in common
     preferences      scores for the nodes that a pod prefers
     assigned_pods    the pods that these count: bound, or with slices reserved on a node
     label_selector   compiled label selectors
+    groups           maps of objects in groups
     refused_nodes    nodes to which the scheduler did not bind a pod of the same owner
 
 Each filter works like a plugin of kube-scheduler: `pre_filter` computes a verdict once per pod; its `refusal` says why

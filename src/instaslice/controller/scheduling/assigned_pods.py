@@ -7,6 +7,7 @@ use, so a cluster without affinity and spread constraints pays for none.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from instaslice.controller.scheduling.groups import discard
 from instaslice.controller.scheduling.label_selector import LabelMatcher
 from instaslice.kube.core import Pod
 from instaslice.placement import NodeName
@@ -52,15 +53,10 @@ class AssignedPods:
         if gone is None:
             return None
         meta = gone.pod.metadata
-        here = self._of[meta.namespace]
-        del here[uid]
+        discard(self._of, meta.namespace, uid)
         for key, values in self._indexes(meta.namespace, meta.labels):
-            found = values[meta.labels[key]]
-            del found[uid]
-            if not found:
-                del values[meta.labels[key]]
-        if not here:
-            del self._of[meta.namespace]
+            discard(values, meta.labels[key], uid)
+        if meta.namespace not in self._of:
             self._by_label.pop(meta.namespace, None)
         return gone
 

@@ -1,10 +1,7 @@
 """Volumes that a pod specifies in-line, without a claim. Follows VolumeRestrictions: one writer of a disk on a node."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
-from instaslice.kube.core import Disk, Node, Pod, Volume
-from instaslice.placement import NodeName
+from instaslice.controller.scheduling.exclusive_use import ExclusiveUse
+from instaslice.kube.core import Disk, Pod, Volume
 
 
 def disks(pod: Pod) -> tuple[Volume, ...]:
@@ -15,39 +12,9 @@ def disks(pod: Pod) -> tuple[Volume, ...]:
     )
 
 
-class DisksInUse:
+class DisksInUse(ExclusiveUse[Volume]):
     def __init__(self) -> None:
-        self._on: dict[NodeName, dict[str, tuple[Volume, ...]]] = {}
-
-    def add(self, pod: Pod, node: NodeName) -> None:
-        if found := disks(pod):
-            self._on.setdefault(node, {})[pod.metadata.uid] = found
-
-    def remove(self, pod: Pod, node: NodeName) -> None:
-        used = self._on.get(node)
-        if used is not None and used.pop(pod.metadata.uid, None) is not None and not used:
-            del self._on[node]
-
-    def pre_filter(self, pod: Pod) -> "DiskVerdict | None":
-        """None for a pod without such volumes."""
-        wanted = disks(pod)
-        return DiskVerdict(wanted, pod.metadata.uid, self._on) if wanted else None
-
-
-@dataclass(slots=True)
-class DiskVerdict:
-    wanted: tuple[Volume, ...]
-    uid: str
-    used: Mapping[NodeName, Mapping[str, tuple[Volume, ...]]]
-
-    def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
-        """Names a disk that another pod there uses."""
-        used = self.used.get(NodeName(node.metadata.name))
-        if not used or emptied:
-            return None
-        others = [volume for uid, volumes in used.items() if uid != self.uid for volume in volumes]
-        conflict = next((each for each in self.wanted if any(_conflict(each, other) for other in others)), None)
-        return f"volume {conflict.name}: another pod there uses its disk" if conflict is not None else None
+        super().__init__(disks, _conflict, lambda volume: f"volume {volume.name}: another pod there uses its disk")
 
 
 def _conflict(one: Volume, other: Volume) -> bool:

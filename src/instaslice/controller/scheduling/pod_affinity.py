@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from instaslice.controller.scheduling.assigned_pods import AssignedPod, AssignedPods
+from instaslice.controller.scheduling.groups import discard
 from instaslice.controller.scheduling.label_selector import EVERYTHING, NOTHING, LabelMatcher, label_matcher
 from instaslice.kube.core import Node, Pod, PodAffinity, PodAffinityTerm
 from instaslice.placement import NodeName
@@ -88,14 +89,9 @@ class AntiAffinityTerms:
 
     def remove(self, pod: Pod) -> None:
         for term in anti_affinity(pod):
-            holders = self._holders.get(term)
-            if holders is None or holders.pop(pod.metadata.uid, None) is None or holders:
-                continue
-            del self._holders[term]
-            for label in term.labels:
-                del self._by_label[label][term]
-                if not self._by_label[label]:
-                    del self._by_label[label]
+            discard(self._holders, term, pod.metadata.uid)
+            for label in term.labels if term not in self._holders else ():
+                discard(self._by_label, label, term)
 
     def against(
         self, pod: Pod, namespace_labels: Mapping[str, str]

@@ -1,8 +1,9 @@
 """Claims, volumes, classes and drivers as they are now, indexed for lookup."""
 
 from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
+from instaslice.controller.scheduling.groups import discard
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
 from instaslice.kube.storage import (
@@ -15,9 +16,6 @@ from instaslice.kube.storage import (
     StorageObject,
     VolumeAttachment,
 )
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 
 class Claim(NamedTuple):
@@ -93,7 +91,7 @@ class Storage:
                 self.claims.pop(key_of(thing), None)
             case PersistentVolume():
                 self.volumes.pop(name, None)
-                _drop(self._of_class, thing.class_name, name)
+                discard(self._of_class, thing.class_name, name)
             case StorageClass():
                 self.classes.pop(name, None)
             case CSINode():
@@ -101,12 +99,6 @@ class Storage:
             case CSIDriver():
                 self.drivers.pop(name, None)
             case CSIStorageCapacity():
-                _drop(self._capacities, thing.storage_class_name, key_of(thing))
+                discard(self._capacities, thing.storage_class_name, key_of(thing))
             case VolumeAttachment():
-                _drop(self._attached, thing.spec.node_name, name)
-
-
-def _drop(groups: dict[str, dict[K, V]], group: str, key: K) -> None:
-    found = groups.get(group)
-    if found is not None and found.pop(key, None) is not None and not found:
-        del groups[group]
+                discard(self._attached, thing.spec.node_name, name)

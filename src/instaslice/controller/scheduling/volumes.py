@@ -6,11 +6,12 @@ when the scheduler binds the pod: to an available volume, or to one that is prov
 on a node counts as if its claims were bound, so two such pods are never sent after one volume.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from instaslice.controller.node_admission import matches_labels
+from instaslice.controller.scheduling.groups import discard
 from instaslice.controller.scheduling.label_selector import EVERYTHING, label_matcher
 from instaslice.controller.scheduling.storage import Claim, Storage, claims
 from instaslice.controller.scheduling.volume_limits import limit_refusal
@@ -36,9 +37,6 @@ ZONES: Final = {
 }
 """Labels of a volume that a node must share, and the other name that the node may use."""
 ONE_POD: Final = "ReadWriteOncePod"
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 
 @dataclass(slots=True)
@@ -90,13 +88,13 @@ class ClaimsInUse:
         if not self._on[node]:
             del self._on[node]
         for each in claims(pod):
-            _forget(self._users, each.key, uid)
+            discard(self._users, each.key, uid)
         expected = self._expected.pop(uid, None)
         if expected is not None:
             for volume in expected.volumes:
-                _forget(self._taken, volume, uid)
+                discard(self._taken, volume, uid)
             for key in expected.provisioned:
-                _forget(self._selected, key, uid)
+                discard(self._selected, key, uid)
 
     def claim_changed(self, claim: Key, nodes: Mapping[NodeName, Node]) -> None:
         """The claim may have been bound differently than expected."""
@@ -332,9 +330,3 @@ def _allowed(terms: Iterable[TopologyTerm], labels: Mapping[str, str]) -> bool:
         and all(labels.get(term.key) in (term.values or ()) for term in each.match_label_expressions)
         for each in terms
     )
-
-
-def _forget(found: MutableMapping[K, dict[str, V]], name: K, uid: str) -> None:
-    users = found.get(name)
-    if users is not None and users.pop(uid, None) is not None and not users:
-        del found[name]

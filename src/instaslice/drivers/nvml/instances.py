@@ -110,8 +110,8 @@ class Instances:
         """The compute profile with the most multiprocessors. The one with the same number of slices as the GPU
         instance will not do: it leaves 10 of the 26 of an H200's 1g.35gb idle.
 
-        Which one that is we find out once, since asking for all takes 30 ms. That one is asked for each time, 7 ms:
-        NVML makes no compute instance in a GPU instance that it was not asked about.
+        Which one that is we find out once, since querying all takes 30 ms. That one is queried each time, 7 ms: NVML
+        creates no compute instance in a GPU instance whose profiles were not queried.
         """
         number = self._compute_profiles.get((gpu, profile))
         if number is not None:
