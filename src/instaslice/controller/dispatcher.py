@@ -4,7 +4,8 @@ Level-based and without a network: it compares what is with what should be, what
 orders. The controller carries them out; `explain` and tests pass `NullOrders`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from random import Random
 from typing import TypeVar
@@ -59,36 +60,21 @@ class Dispatcher:
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
         name = NodeName(_changed(old, new).metadata.name)
-        self.state.quarantine.release(ObjectKind.NODE, name)
-        try:
+        with self._contained(ObjectKind.NODE, name, gone=new is None):
             self._handle_node(name, new)
-        except Exception as error:
-            self.quarantine(ObjectKind.NODE, name, error)
-        if new is None:
-            self.state.quarantine.release(ObjectKind.NODE, name)
 
     def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         name = NodeName(_changed(old, new).metadata.name)
-        self.state.quarantine.release(ObjectKind.INSTASLICE, name)
-        try:
+        with self._contained(ObjectKind.INSTASLICE, name, gone=new is None):
             self._handle_instaslice(name, old, new)
-        except Exception as error:
-            self.quarantine(ObjectKind.INSTASLICE, name, error)
-        if new is None:
-            self.state.quarantine.release(ObjectKind.INSTASLICE, name)
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Any pod of the cluster: all take CPU and memory."""
-        uid = _changed(old, new).metadata.uid
-        self.state.quarantine.release(ObjectKind.POD, uid)
-        try:
+        uid, pods = _changed(old, new).metadata.uid, self.state.pods
+        if new is not None and (uid in pods or names.REQUESTED in new.metadata.annotations or gated(new)):
+            pods[uid] = new
+        with self._contained(ObjectKind.POD, uid, gone=new is None):
             self._handle_pod(uid, old, new)
-        except Exception as error:
-            if new is not None and (uid in self.state.pods or names.REQUESTED in new.metadata.annotations):
-                self.state.pods[uid] = new
-            self.quarantine(ObjectKind.POD, uid, error)
-        if new is None:
-            self.state.quarantine.release(ObjectKind.POD, uid)
 
     def storage_changed(self, old: StorageObject | None, new: StorageObject | None) -> None:
         """Claims and volumes, and what says where they can be used."""
@@ -128,6 +114,17 @@ class Dispatcher:
         for name in ledger.nodes:
             self._orders.write_spec(name, soon=False)
         self._orders.wake()
+
+    @contextmanager
+    def _contained(self, kind: ObjectKind, key: str, *, gone: bool) -> Iterator[None]:
+        """A change of an object in quarantine gives it another chance; what fails costs that object alone."""
+        self.state.quarantine.release(kind, key)
+        try:
+            yield
+        except Exception as error:
+            self.quarantine(kind, key, error)
+        if gone:
+            self.state.quarantine.release(kind, key)
 
     def quarantine(self, kind: ObjectKind, key: str, error: Exception) -> None:
         """Leave an object alone until it changes, as it cannot be read or handled. Such a node gets no pods, and such a
@@ -216,15 +213,14 @@ class Dispatcher:
             self._queue.unassign(uid)
         else:
             self._count(old, new)
-        pods = self.state.pods
-        if new is not None and (uid in pods or names.REQUESTED in new.metadata.annotations or gated(new)):
-            pods[uid] = new
+        if new is None:
+            if self.state.pods.pop(uid, None) is not None:
+                self._pods.reconcile(uid)
+                self._pods.forget(uid)
+        elif uid in self.state.pods:
             if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
                 self._queue.refresh(new)
             self._pods.reconcile(uid)
-        elif pods.pop(uid, None) is not None:
-            self._pods.reconcile(uid)
-            self._pods.forget(uid)
 
     def _count(self, old: Pod | None, new: Pod) -> None:
         """What other pods are judged by: where this one is, what it takes there, and what it demands of them."""

@@ -6,7 +6,7 @@ import msgspec
 
 from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
-from instaslice.controller.lifecycle import Phase, phase_of
+from instaslice.controller.lifecycle import Phase, phase_of, phase_of_slice
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, Grant, NodeName
 
@@ -83,13 +83,15 @@ class Reservation:
         return phase_of(pod, ((tracked.allocation, tracked.prepared) for tracked in self.allocations))
 
     def show(self, phase: Phase) -> bool:
-        """Have the spec show how far the pod is. Whether it showed something else."""
-        if (state := SHOWN.get(phase)) is None:
-            return False
-        stale = [tracked for tracked in self.allocations if tracked.allocation.state is not state]
-        for tracked in stale:
-            tracked.set_state(state)
-        return bool(stale)
+        """Have the spec show how far the pod and its slices are. Whether it showed something else."""
+        changed = False
+        for tracked in self.allocations:
+            own = phase_of_slice(tracked.allocation, tracked.prepared)
+            state = SHOWN.get(Phase.UNGATED if phase is Phase.UNGATED else own)
+            if state is not None and tracked.allocation.state is not state:
+                tracked.set_state(state)
+                changed = True
+        return changed
 
     def mark_ungated(self) -> None:
         self.ungated = True

@@ -8,8 +8,6 @@ gpu_rules         rules about GPUs: which allocation holds which placement
 pod_rules         rules about pods: each holds the slices that it requests
 node_rules        rules about nodes: CPU, memory, capacity, hardware that is gone
 examination       all rules over one state, repeated until a cluster has settled
-history           rules over a history, write by write: no two pods hold one placement, not even for a moment
-monitor           that history, from watches of a live cluster
 
 The doctor reads pods, nodes and Instaslice objects and compares them. It imports nothing that it judges, and repeats
 on purpose what controller and agent read from the same objects. An object that cannot be understood is a finding of its
@@ -18,17 +16,12 @@ own and does not affect the others.
 
 from instaslice.doctor.examination import Doctor, check, examine, wait_until_settled
 from instaslice.doctor.findings import Finding, Invariant
-from instaslice.doctor.history import HistoryCheck, ObjectWrite
-from instaslice.doctor.monitor import ClusterMonitor
 from instaslice.doctor.observed_cluster import ObservedCluster
 
 __all__ = [
-    "ClusterMonitor",
     "Doctor",
     "Finding",
-    "HistoryCheck",
     "Invariant",
-    "ObjectWrite",
     "ObservedCluster",
     "check",
     "examine",

@@ -49,28 +49,17 @@ def build(module: Module, commands: Sequence[str], target: Path, step: str = "")
             target.mkdir(exist_ok=True)
             # The files before the programs: whoever finds the programs finds the files.
             if module.files:
-                _copy(_module_directory(go, source, module), module.files, target)
+                unpacked = _ask_go(go, source, module, "list", "-m", "-f", "{{.Dir}}", module.path)
+                _copy(Path(unpacked), module.files, target)
             for name in missing:
                 (Path(scratch) / name).replace(target / name)
 
 
 def _compile(go: Path, source: Path, module: Module, commands: list[str], scratch: Path, progress: Progress) -> None:
-    env = _environment()
-    found = subprocess.run([go, "env", "GOCACHE"], cwd=source, env=env, capture_output=True, text=True, check=True)
-    go_cache = Path(found.stdout.strip())
+    go_cache = Path(_ask_go(go, source, module, "env", "GOCACHE"))
     go_cache.mkdir(parents=True, exist_ok=True)
     packages = [module.package(name) for name in commands]
-    listed = subprocess.run(
-        [go, "list", "-deps", "-f", "{{.Stale}}", *packages],
-        cwd=source,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if listed.returncode:
-        raise _failure(module, listed.stderr.splitlines())
-    total = listed.stdout.count("true")
+    total = _ask_go(go, source, module, "list", "-deps", "-f", "{{.Stale}}", *packages).count("true")
     if total > FEW_PACKAGES:
         _check_disk(go_cache, BUILD_DISK_NEEDED, "set GOCACHE and GOMODCACHE to a place with more room")
     linker = " ".join(["-s -w", *(f"-X {key}={value}" for key, value in module.stamp.items())])
@@ -81,7 +70,7 @@ def _compile(go: Path, source: Path, module: Module, commands: list[str], scratc
     compiler = subprocess.Popen(
         [go, "build", "-v", "-ldflags", linker, "-o", f"{output}{'' if len(commands) == 1 else os.sep}", *packages],
         cwd=source,
-        env=env,
+        env=_environment(),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -115,11 +104,12 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _module_directory(go: Path, source: Path, module: Module) -> Path:
-    """Where Go unpacked the module."""
-    argv = [str(go), "list", "-m", "-f", "{{.Dir}}", module.path]
-    found = subprocess.run(argv, cwd=source, env=_environment(), capture_output=True, text=True, check=True)
-    return Path(found.stdout.strip())
+def _ask_go(go: Path, source: Path, module: Module, *arguments: str) -> str:
+    argv = [str(go), *arguments]
+    done = subprocess.run(argv, cwd=source, env=_environment(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise _failure(module, done.stderr.splitlines())
+    return done.stdout.strip()
 
 
 def _copy(source: Path, files: Sequence[str], target: Path) -> None:

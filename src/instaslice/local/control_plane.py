@@ -95,16 +95,16 @@ class ControlPlane:
 
     def commands(self) -> dict[str, list[str]]:
         """Component → command line, in the order in which they start."""
-        lines: dict[str, tuple[str, dict[str, object]]] = {
-            "etcd": ("etcd", self._etcd()),
-            "kube-apiserver": ("kube-apiserver", self._apiserver()),
-            "kube-scheduler": ("kube-scheduler", self._serving("kube-scheduler")),
-            "kube-controller-manager": ("kube-controller-manager", self._controller_manager()),
-            "kwok": ("kwok", self._kwok()),
+        components = {
+            "etcd": self._etcd(),
+            "kube-apiserver": self._apiserver(),
+            "kube-scheduler": self._serving("kube-scheduler"),
+            "kube-controller-manager": self._controller_manager(),
+            "kwok": self._kwok(),
         }
         return {
-            name: [str(self.programs[program]), *(f"--{flag}={value}" for flag, value in flags.items())]
-            for name, (program, flags) in lines.items()
+            name: [str(self.programs[name]), *(f"--{flag}={value}" for flag, value in flags.items())]
+            for name, flags in components.items()
         }
 
     def _etcd(self) -> dict[str, object]:
@@ -211,16 +211,16 @@ class ControlPlane:
 
     def ready(self, component: str) -> Callable[[], bool]:
         path = {"kube-apiserver": "/readyz", "etcd": "/health"}.get(component, "/healthz")
-        port = self.ports[component]
-        return lambda: self._is_healthy(port, path)
+        port, https = self.ports[component], http.client.HTTPSConnection
+        return lambda: is_healthy(https("127.0.0.1", port, timeout=5, context=self.admin()), path)
 
-    def _is_healthy(self, port: int, path: str) -> bool:
-        """Whether HTTPS on that port answers 200, with the admin's certificate and the cluster's authority."""
-        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=5, context=self.admin())
-        try:
-            connection.request("GET", path)
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+
+def is_healthy(connection: http.client.HTTPConnection, path: str) -> bool:
+    """Whether the server answers 200. Closes the connection."""
+    try:
+        connection.request("GET", path)
+        return connection.getresponse().status == http.HTTPStatus.OK
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

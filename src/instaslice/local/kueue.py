@@ -8,7 +8,6 @@ import base64
 import http.client
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from instaslice.api.roles import Role, rule
 from instaslice.kube.core import NAMESPACES, PartialObjectMetadata
 from instaslice.kube.resource import Resource
 from instaslice.local import system
-from instaslice.local.control_plane import ControlPlane
+from instaslice.local.control_plane import ControlPlane, is_healthy
 from instaslice.local.errors import NotAvailable
 from instaslice.local.objects import DEFINITIONS, ClusterObjects
 from instaslice.local.process import Processes
@@ -73,7 +72,8 @@ def start(plane: ControlPlane, processes: Processes) -> None:
     flags = [f"--config={config}", "--feature-gates=VisibilityOnDemand=false"]
     argv = [*_with_own_etc(etc), str(plane.programs[NAME]), *flags]
     processes.start(NAME, argv, env={"KUBECONFIG": str(plane.kubeconfig(NAME))})
-    processes.wait(NAME, _ready(plane))
+    port = plane.ports["kueue-health"]
+    processes.wait(NAME, lambda: is_healthy(http.client.HTTPConnection("127.0.0.1", port, timeout=5), "/readyz"))
 
 
 def _with_own_etc(etc: Path) -> list[str]:
@@ -97,20 +97,6 @@ def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
         "clientConnection": {"qps": 1000, "burst": 2000},
         "integrations": {"frameworks": list(FRAMEWORKS)},
     }
-
-
-def _ready(plane: ControlPlane) -> Callable[[], bool]:
-    def is_ready() -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", plane.ports["kueue-health"], timeout=5)
-        try:
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == http.HTTPStatus.OK
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
-
-    return is_ready
 
 
 def _documents(plane: ControlPlane, below: str) -> list[dict[str, Any]]:

@@ -8,8 +8,9 @@ story in which something is meant to break says so: `invariants.allow(Invariant.
 import contextlib
 
 import pytest
+from cluster_monitor import ClusterMonitor
 
-from instaslice.doctor import ClusterMonitor, wait_until_settled
+from instaslice.doctor import wait_until_settled
 
 SETTLES_WITHIN = 60.0
 """Seconds; deleted pods take up to 30 to go."""

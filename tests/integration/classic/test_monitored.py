@@ -2,9 +2,9 @@
 
 import asyncio
 
+from cluster_monitor import ClusterMonitor
 from manifests import pod
 
-from instaslice.doctor import ClusterMonitor
 from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
 

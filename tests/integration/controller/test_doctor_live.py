@@ -6,6 +6,7 @@ import sys
 
 import msgspec
 import pytest
+from cluster_monitor import ClusterMonitor
 
 from instaslice.api import crd, names
 from instaslice.api.geometries import ModelGeometry
@@ -22,7 +23,7 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.doctor import ClusterMonitor, Invariant, check, wait_until_settled
+from instaslice.doctor import Invariant, check, wait_until_settled
 from instaslice.geometry import models
 from instaslice.kube.client import Client, JsonOp, Selector
 from instaslice.kube.core import PODS

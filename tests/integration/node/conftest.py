@@ -6,8 +6,9 @@ from pathlib import Path
 
 import leftovers
 import pytest
+from cluster_monitor import ClusterMonitor
 
-from instaslice.doctor import ClusterMonitor, wait_until_settled
+from instaslice.doctor import wait_until_settled
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, ClusterSpec

@@ -2,11 +2,12 @@
 
 import msgspec
 import pytest
+from cluster_history import HistoryCheck, ObjectWrite
 from small_worlds import allocation, instaslice, made, pod, uuid, world
 
 from instaslice.api.instaslice import AllocationState, SliceState
 from instaslice.api.names import GATE
-from instaslice.doctor import HistoryCheck, Invariant, ObjectWrite
+from instaslice.doctor import Invariant
 
 A, B = allocation("a", "2g.10gb", 0), allocation("b", "1g.5gb", 1)
 

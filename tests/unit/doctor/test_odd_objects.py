@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import mutated_objects
 import pytest
+from cluster_history import HistoryCheck, ObjectWrite
 from hypothesis import HealthCheck, assume, given, settings
 from mutated_objects import clusters, histories
 from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid, world
@@ -16,7 +17,7 @@ from instaslice.api.names import GATE
 from instaslice.api.pods import needed_slices
 from instaslice.controller.explain import Stage, explain
 from instaslice.controller.requests import effective
-from instaslice.doctor import HistoryCheck, Invariant, ObjectWrite, ObservedCluster, examine
+from instaslice.doctor import Invariant, ObservedCluster, examine
 from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client

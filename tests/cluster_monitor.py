@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
+from cluster_history import HistoryCheck, ObjectWrite, SlicesInUse
+
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.doctor.findings import Finding
-from instaslice.doctor.history import HistoryCheck, ObjectWrite, SlicesInUse
 from instaslice.doctor.observed_cluster import ObservedCluster
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
