@@ -116,7 +116,7 @@ async def test_a_server_that_is_not_there_is_named_with_its_kubeconfig(cluster, 
 
 
 async def test_a_list_in_pages_is_whole(client, namespace, monkeypatch):
-    monkeypatch.setattr("instaslice.kube.client.PAGE", 3)
+    monkeypatch.setattr("instaslice.kube.client.PAGE_SIZE", 3)
     await pods.make(client, namespace, [f"p{number}" for number in range(8)])
     pages = [page async for page in client.pages(PODS, Selector(namespace=namespace))]
     assert [len(page.items) for page in pages] == [3, 3, 2]
