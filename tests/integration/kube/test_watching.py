@@ -75,7 +75,7 @@ async def test_the_api_server_killed_and_restarted_in_the_middle_of_a_watch(clus
         assert sorted(changed) == ["p0", "p1"]
 
 
-async def test_a_compacted_resource_version_is_listed_afresh(cluster, client, namespace, proxy, behind_proxy, caplog):
+async def test_a_compacted_resource_version_is_listed_again(cluster, client, namespace, proxy, behind_proxy, caplog):
     caplog.set_level("INFO")
     await pods.make(client, namespace, ["stays", "changes", "goes"])
     async with following(behind_proxy, namespace) as history:
@@ -92,7 +92,7 @@ async def test_a_compacted_resource_version_is_listed_afresh(cluster, client, na
         proxy.mend()
         await history.until_true(client, namespace)
         assert sorted(history.told) == [("came", "new"), ("changed", "changes"), ("went", "goes")]
-        assert "listing afresh" in caplog.text
+        assert "listing again" in caplog.text
 
 
 def restart(cluster, meanwhile):

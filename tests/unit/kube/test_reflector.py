@@ -158,7 +158,7 @@ async def test_a_watch_that_speaks_again_is_well_again(clock):
         pytest.param([[deleted("a", "4")]], ["watch from 5"], id="told by a removal"),
     ],
 )
-async def test_a_server_that_went_back_is_listed_afresh_and_believed(clock, script, asked):
+async def test_a_server_that_went_back_is_listed_again_and_believed(clock, script, asked):
     """etcd was restored from a backup in which the pod had another version, and another pod was not there yet."""
     begun = [added("a", "3"), added("b", "4"), complete("5")]
     story = await Story(clock, begun, *script, [added("a", "1"), complete("2")]).told()
