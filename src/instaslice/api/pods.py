@@ -46,6 +46,16 @@ def other_gates(pod: Pod) -> list[str]:
     return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE]
 
 
+def was_mutated(pod: Pod) -> bool:
+    """Whether our webhook wrote down what the pod asked for."""
+    return names.REQUESTED in pod.metadata.annotations
+
+
+def was_given_slices(pod: Pod) -> bool:
+    """Whether the controller wrote down the pod's slices, which it does when it removes the gate."""
+    return names.MIG_UUIDS in pod.metadata.annotations
+
+
 def mig_uuids(pod: Pod) -> list[str]:
     """The slices that the pod was given, by its annotation."""
     return [each for each in pod.metadata.annotations.get(names.MIG_UUIDS, "").split(",") if each]
@@ -55,6 +65,11 @@ def pinned_node(pod: Pod) -> str:
     """The node that a pod past its gate is bound or pinned to; "" where nothing says it, as of one that an older
     version ungated. Its affinity does not say it: the pin is in there among names that the user may have written."""
     return pod.spec.node_name or pod.metadata.annotations.get(names.NODE, "")
+
+
+def running_containers(pod: Pod) -> list[Container]:
+    """Those that run at the same time once the pod has started: sidecars and containers."""
+    return [*(each for each in pod.spec.init_containers or () if each.sidecar), *(pod.spec.containers or ())]
 
 
 def held_together(
@@ -80,8 +95,7 @@ def needed_slices(pod: Pod) -> tuple[NeededSlice, ...]:
     Raises BadInput for what the webhook would have rejected: pods can come where it is not asked.
     """
     initial = pod.spec.init_containers or ()
-    together = [*(each for each in initial if each.sidecar), *(pod.spec.containers or ())]
-    found = [NeededSlice(each.name, profile) for each in together for profile in _profiles(each)]
+    found = [NeededSlice(each.name, profile) for each in running_containers(pod) for profile in _profiles(each)]
     have = Counter(each.profile for each in found)
     for each, needs in zip(initial, held_together(initial, (), lambda each: Counter(_profiles(each))), strict=False):
         for profile, more in sorted((needs - have).items()):

@@ -10,9 +10,8 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
-from instaslice.api.pods import gated, pinned_node
+from instaslice.api.pods import gated, pinned_node, was_mutated
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.longest_waiting import LongestWaiting
@@ -71,7 +70,7 @@ class Dispatcher:
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """Any pod of the cluster: all take CPU and memory."""
         uid, pods = _changed(old, new).metadata.uid, self.state.pods
-        if new is not None and (uid in pods or names.REQUESTED in new.metadata.annotations or gated(new)):
+        if new is not None and (uid in pods or was_mutated(new) or gated(new)):
             pods[uid] = new
         with self._contained(ObjectKind.POD, uid, gone=new is None):
             self._handle_pod(uid, old, new)

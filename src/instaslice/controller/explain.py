@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from instaslice.api import names
-from instaslice.api.pods import gated, needed_slices, other_gates, why_unbound
+from instaslice.api.pods import gated, needed_slices, other_gates, was_given_slices, why_unbound
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
@@ -171,7 +171,7 @@ def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tup
 
 
 def _past_the_gate(pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:
-    if names.MIG_UUIDS not in pod.metadata.annotations:
+    if not was_given_slices(pod):
         stage = Stage.TROUBLED
         message = "is past its gate without slices: our webhook did not see it when it was created; create it again"
     elif condition is None or not condition.ready:

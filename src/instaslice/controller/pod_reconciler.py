@@ -12,7 +12,16 @@ from random import Random
 
 from instaslice.api import names
 from instaslice.api.instaslice import PodRef
-from instaslice.api.pods import gated, is_irreplaceable, is_unschedulable, other_gates, pinned_node, why_unbound
+from instaslice.api.pods import (
+    gated,
+    is_irreplaceable,
+    is_unschedulable,
+    mig_uuids,
+    other_gates,
+    pinned_node,
+    was_given_slices,
+    why_unbound,
+)
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
@@ -105,7 +114,7 @@ class PodReconciler:
                 # An object that comes back brings reservations for pods that have waited since.
                 self.state.queue.remove(uid)
                 self._advance(pod, reservation)
-            case Phase.FAILED if pod is not None and names.MIG_UUIDS in pod.metadata.annotations:
+            case Phase.FAILED if pod is not None and was_given_slices(pod):
                 if not self._restore(pod):
                     self.lost.add(uid)
                     self._orders.update_condition(uid)
@@ -369,8 +378,7 @@ def _was_sent_elsewhere(pod: Pod, reservation: Reservation) -> bool:
 
 def _assigned_uuids(pod: Pod | None) -> list[str]:
     """The slices that a pod past its gate was given."""
-    uuids = pod.metadata.annotations.get(names.MIG_UUIDS, "") if pod is not None and not gated(pod) else ""
-    return uuids.split(",") if uuids else []
+    return mig_uuids(pod) if pod is not None and not gated(pod) else []
 
 
 def _why_ended(pod: Pod | None) -> str:

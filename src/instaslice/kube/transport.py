@@ -47,7 +47,7 @@ class Transport:
                 config.server, context=config.tls, clock=clock, server_name=config.server_name, proxy=config.proxy
             )
         except ValueError as error:
-            raise KubeconfigError(f"{config.source}: {error}: mend its server or proxy-url") from None
+            raise KubeconfigError(f"{config.source}: {error}: correct its server or proxy-url") from None
 
     async def close(self) -> None:
         await self._connections.close()

@@ -2,6 +2,7 @@
 
 from typing import Final, NamedTuple
 
+from instaslice.api.pods import running_containers
 from instaslice.controller.scheduling.exclusive_use import ExclusiveUse
 from instaslice.kube.core import Pod
 
@@ -24,11 +25,9 @@ class HostPort(NamedTuple):
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Ports of containers and sidecars. Init containers have ended before those start."""
-    spec = pod.spec
-    running = [*(each for each in spec.init_containers or () if each.sidecar), *(spec.containers or ())]
     return tuple(
         HostPort(port.host_ip or ALL, port.protocol or "TCP", port.host_port)
-        for each in running
+        for each in running_containers(pod)
         for port in each.ports or ()
         if port.host_port > 0
     )
