@@ -27,7 +27,7 @@ from instaslice.api.instaslice import (
 )
 from instaslice.api.summary import summary
 from instaslice.geometry import models
-from instaslice.kube.client import Selector
+from instaslice.kube.client import JsonOp, Selector
 from instaslice.kube.errors import Conflict, Invalid
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.objects import DEFINITIONS, ClusterObjects
@@ -117,6 +117,15 @@ async def test_the_spec_cannot_be_written_through_the_status_nor_the_status_with
     await client.apply(INSTASLICES, reported(node), manager="controller")
     read = await client.get(INSTASLICES, Key("", node))
     assert (read.spec, read.status) == (EMPTY_SPEC, EMPTY_STATUS)
+
+
+async def test_an_agent_of_an_earlier_version_may_write_the_capacity_of_its_node(client, node):
+    """The field is no longer there: the server drops it, and takes the rest."""
+    status = {**msgspec.to_builtins(reported(node).status), "node": {"cpu": 64000, "memory": 1}}
+    for path, value in (("/status", status), ("/status/node", {"cpu": 32000, "memory": 2})):
+        op = JsonOp(op="add", path=path, value=value)
+        await client.patch(INSTASLICES, Key("", node), [op], subresource="status")
+    assert (await client.get(INSTASLICES, Key("", node))).status == reported(node).status
 
 
 async def test_an_entry_left_out_of_the_next_apply_is_gone_and_the_others_stay(client, node):
