@@ -86,7 +86,7 @@ async def test_a_kubeconfig_that_cannot_be_used_is_one_line_that_names_it(tmp_pa
 async def test_an_address_that_cannot_be_used_is_one_line_that_names_the_file(tmp_path, cluster):
     file = tmp_path / "kubeconfig"
     file.write_text(but(clusters=[{"name": "c", "cluster": cluster}]))
-    with pytest.raises(KubeconfigError, match=r"kubeconfig: .* is not an http:// or https:// address: correct its server"):
+    with pytest.raises(KubeconfigError, match=r": .* is not an http:// or https:// address: correct its server"):
         await Client.connect(file)
 
 
