@@ -18,7 +18,6 @@ from instaslice.api.instaslice import (
     Instaslice,
     InstasliceCondition,
     InstasliceStatus,
-    NodeCapacity,
     PreparedSlice,
     SliceState,
 )
@@ -26,8 +25,6 @@ from instaslice.api.summary import summary
 from instaslice.drivers import GpuUuid, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
 from instaslice.geometry import Model
-from instaslice.kube import quantities
-from instaslice.kube.core import Node
 
 GPUS_READY = "GpusReady"
 """The condition that says whether slices can be made on all GPUs of the node."""
@@ -137,8 +134,8 @@ class NodeAgent:
             for uuid, each in self._workers.items()
         ]
 
-    def status(self, capacity: NodeCapacity | None, kubelet_silence: str = "") -> InstasliceStatus:
-        """The status now; `capacity` is what pods may use of the node, `kubelet_silence` why none can start."""
+    def status(self, kubelet_silence: str = "") -> InstasliceStatus:
+        """The status now; `kubelet_silence` is why no pod can start."""
         generation = self._spec[1] if self._spec else 0
         now = self._context.clock.now()
         before = self._conditions
@@ -150,7 +147,6 @@ class NodeAgent:
         status = InstasliceStatus(
             observed_generation=generation,
             boot_id=self._boot,
-            node=capacity,
             models=self._geometries,
             gpus=tuple(map(_gpu, self._workers.values())),
             slices=self.slices,
@@ -189,15 +185,6 @@ def unserved(instaslice: Instaslice, why: str, now: datetime) -> InstasliceStatu
     ready = _condition(before.conditions, READY, ConditionStatus.FALSE, "NoDriver", truncated(why), now)
     generation = instaslice.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
-
-
-def capacity(node: Node) -> NodeCapacity:
-    """What pods may use of a node, as its kubelet reports it. Raises BadQuantity."""
-    allocatable = node.status.allocatable
-    return NodeCapacity(
-        cpu=max(0, quantities.milli(allocatable.get("cpu", 0))),
-        memory=max(0, quantities.whole(allocatable.get("memory", 0))),
-    )
 
 
 def _gpu(worker: GpuWorker) -> GpuStatus:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from instaslice.agent import report
 from instaslice.agent.gpu_source import ApplyAnnotations
 from instaslice.agent.kubelet.node_devices import NodeDevices
-from instaslice.agent.node import NodeAgent, capacity
+from instaslice.agent.node import NodeAgent
 from instaslice.api.instaslice import Instaslice, InstasliceStatus
 from instaslice.kube.clock import Clock
 from instaslice.kube.coalescing_writer import CoalescingWriter
@@ -47,7 +47,7 @@ class ServedNode:
         self._update_devices(instaslice)
         self.agent.advance()
         self._update_devices(instaslice)
-        waits = [await self._report(node), self.agent.next_due()]
+        waits = [await self._report(), self.agent.next_due()]
         waits.append(max(0.0, self.resynced_at + RESYNC_SECONDS - self.clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
 
@@ -67,9 +67,9 @@ class ServedNode:
         slices = self.agent.slices
         self.devices.update(instaslice.spec.allocations, report.usable(slices), report.foreign(slices), self.agent.gpus)
 
-    async def _report(self, node: Node) -> float | None:
+    async def _report(self) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
-        status = self.agent.status(capacity(node), self.devices.kubelet_silence if self.devices else "")
+        status = self.agent.status(self.devices.kubelet_silence if self.devices else "")
         if self.devices is not None:
             status = report.with_holders(status, self.devices.holders.pod_of)
         ops = report.patch(self.writer.written, status)

@@ -125,13 +125,6 @@ class PreparedSlice(ApiStruct, frozen=True):
     left out where there is no kubelet to ask."""
 
 
-class NodeCapacity(ApiStruct, frozen=True):
-    """What pods may use of the node: CPU in milli-cores, memory in bytes."""
-
-    cpu: Amount
-    memory: Amount
-
-
 READY = "Ready"
 """The condition that says whether pods can start with slices on the node."""
 
@@ -160,7 +153,6 @@ class InstasliceStatus(ApiStruct, frozen=True):
 
     observed_generation: Amount  # no default: a status must not be empty, see Spec
     boot_id: Uuid | None = None
-    node: NodeCapacity | None = None
     models: Annotated[tuple[ModelGeometry, ...], bounded_list(16, "name")] = ()
     gpus: Annotated[tuple[GpuStatus, ...], bounded_list(64, "uuid")] = ()
     slices: Annotated[tuple[PreparedSlice, ...], bounded_list(1024, "id")] = ()

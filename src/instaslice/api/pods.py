@@ -19,7 +19,7 @@ MAX_SLICES = 128
 """Slices of one container: more than any node holds."""
 
 
-class Wanted(NamedTuple):
+class NeededSlice(NamedTuple):
     """One slice, and the container that is the first to use it."""
 
     container: str
@@ -41,7 +41,7 @@ def gated(pod: _HasGates) -> bool:
     return any(gate.name == names.GATE for gate in pod.spec.scheduling_gates or ())
 
 
-def held_by_others(pod: Pod) -> list[str]:
+def other_gates(pod: Pod) -> list[str]:
     """The gates of the pod that are not ours."""
     return [gate.name for gate in pod.spec.scheduling_gates or () if gate.name != names.GATE]
 
@@ -51,7 +51,7 @@ def mig_uuids(pod: Pod) -> list[str]:
     return [each for each in pod.metadata.annotations.get(names.MIG_UUIDS, "").split(",") if each]
 
 
-def pinned(pod: Pod) -> str:
+def pinned_node(pod: Pod) -> str:
     """The node that a pod past its gate is bound or pinned to; "" where nothing says it, as of one that an older
     version ungated. Its affinity does not say it: the pin is in there among names that the user may have written."""
     return pod.spec.node_name or pod.metadata.annotations.get(names.NODE, "")
@@ -73,7 +73,7 @@ def held_together(
     yield held
 
 
-def wanted(pod: Pod) -> tuple[Wanted, ...]:
+def needed_slices(pod: Pod) -> tuple[NeededSlice, ...]:
     """The slices that the pod needs, as the kubelet hands them out: containers and sidecars hold theirs together,
     and an init container uses those that its successors get, plus what it needs beyond them.
 
@@ -81,11 +81,11 @@ def wanted(pod: Pod) -> tuple[Wanted, ...]:
     """
     initial = pod.spec.init_containers or ()
     together = [*(each for each in initial if each.sidecar), *(pod.spec.containers or ())]
-    found = [Wanted(each.name, profile) for each in together for profile in _profiles(each)]
+    found = [NeededSlice(each.name, profile) for each in together for profile in _profiles(each)]
     have = Counter(each.profile for each in found)
     for each, needs in zip(initial, held_together(initial, (), lambda each: Counter(_profiles(each))), strict=False):
         for profile, more in sorted((needs - have).items()):
-            found += [Wanted(each.name, profile)] * more
+            found += [NeededSlice(each.name, profile)] * more
         have |= needs
     return tuple(found)
 
@@ -102,25 +102,25 @@ def _profiles(container: Container) -> Iterator[str]:
             yield from [str(ProfileName.parse(name))] * int(count)
 
 
-def lost_if_it_fails(pod: Pod) -> bool:
+def is_irreplaceable(pod: Pod) -> bool:
     """Whether a failure costs more than the pod: nobody replaces it, or a Job counts it."""
     controller = next((each for each in pod.metadata.owner_references if each.controller), None)
     return controller is None or controller.kind == "Job"
 
 
-def refused_by_scheduler(pod: Pod) -> bool:
+def is_unschedulable(pod: Pod) -> bool:
     """Whether the scheduler has tried a pod that is past its gate, and found no node."""
     scheduled = pod.condition("PodScheduled")
     return scheduled is not None and scheduled.status == "False" and scheduled.reason == "Unschedulable"
 
 
-NOT_SAID = "no scheduler says why; see its Events, and those of its claims"
+NO_REASON = "no scheduler says why; see its Events, and those of its claims"
 
 
-def unbound(pod: Pod) -> str:
+def why_unbound(pod: Pod) -> str:
     """Why a pod past its gate is not bound, by the scheduler's condition. What that said of the gate itself stays in
     the pod until the scheduler tries again, which one that does not run never does."""
     scheduled = pod.condition("PodScheduled")
     if scheduled is None or not scheduled.message or scheduled.reason == "SchedulingGated":
-        return NOT_SAID
+        return NO_REASON
     return scheduled.message

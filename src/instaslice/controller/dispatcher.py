@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
-from instaslice.api.pods import gated, pinned
+from instaslice.api.pods import gated, pinned_node
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.longest_waiting import LongestWaiting
@@ -189,7 +189,7 @@ class Dispatcher:
         if changes.pods or changes.quarantined:
             changes.nodes.add(name)
         self._apply(changes)
-        for uid in [each for each in self._pods.lost if pinned(self.state.pods[each]) == name]:
+        for uid in [each for each in self._pods.lost if pinned_node(self.state.pods[each]) == name]:
             self._pods.reconcile(uid)
 
     def _agent_responded(self, record: NodeRecord) -> None:

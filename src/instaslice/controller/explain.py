@@ -13,7 +13,7 @@ from random import Random
 import msgspec
 
 from instaslice.api import names
-from instaslice.api.pods import gated, held_by_others, unbound, wanted
+from instaslice.api.pods import gated, needed_slices, other_gates, why_unbound
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
@@ -81,7 +81,7 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
     """What the controller would say about the pod now."""
     created, explanation = pod.metadata.creation_timestamp, partial(Explanation, pod=str(key_of(pod)))
     try:
-        slices = wanted(pod)
+        slices = needed_slices(pod)
         if not slices:
             return explanation(stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
         effective(pod)
@@ -107,7 +107,7 @@ def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
             nodes=_ruled_out(state, pod, request),
             could=_could_hold(dispatcher, pod, request),
         )
-    if gated(pod) and (others := held_by_others(pod)):
+    if gated(pod) and (others := other_gates(pod)):
         message = f"waits for other gates to be removed first: {', '.join(others)}"
         return explanation(stage=Stage.HELD, since=created, message=message)
     stage, message = _gated(state, pod, condition) if gated(pod) else _past_the_gate(pod, condition)
@@ -180,7 +180,7 @@ def _past_the_gate(pod: Pod, condition: PodCondition | None) -> tuple[Stage, str
         stage = Stage.RUNNING if pod.status.phase == "Running" else Stage.STARTING
         message = condition.message
     else:
-        stage, message = Stage.STARTING, f"{condition.message}; waits for the scheduler to bind it: {unbound(pod)}"
+        stage, message = Stage.STARTING, f"{condition.message}; waits for the scheduler to bind it: {why_unbound(pod)}"
     if pod.metadata.deletion_timestamp is not None:
         message += "; it is being deleted, and its slices are released when its containers have ended"
     return stage, message

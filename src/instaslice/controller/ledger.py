@@ -21,7 +21,7 @@ from instaslice.api.instaslice import (
     PodRef,
     PreparedSlice,
 )
-from instaslice.api.pods import Wanted
+from instaslice.api.pods import NeededSlice
 from instaslice.api.summary import holds_slot
 from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
@@ -121,7 +121,14 @@ class Ledger:
     # What is decided ------------------------------------------------------------------------------------------------
 
     def reserve(
-        self, pod: PodRef, wants: Sequence[Wanted], plan: Plan, attempt: str, now: float, cpu: int = 0, memory: int = 0
+        self,
+        pod: PodRef,
+        wants: Sequence[NeededSlice],
+        plan: Plan,
+        attempt: str,
+        now: float,
+        cpu: int = 0,
+        memory: int = 0,
     ) -> Reservation:
         """Hold a plan for a pod. `attempt` makes the ids unique. Raises NotFree where the plan is stale."""
         self.placer.commit(plan)
@@ -170,7 +177,7 @@ class Ledger:
     def restore(
         self,
         pod: PodRef,
-        wants: Sequence[Wanted],
+        wants: Sequence[NeededSlice],
         node: NodeName,
         uuids: Sequence[str],
         attempt: str,

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from instaslice.api import names
-from instaslice.api.pods import gated, held_by_others, unbound
+from instaslice.api.pods import gated, other_gates, why_unbound
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.ledger import HEALTH
@@ -67,7 +67,7 @@ def _gated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondit
 
 def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondition:
     if reservation.overdue and not pod.spec.node_name:
-        why = f"not bound to node {reservation.node} ({unbound(pod)})"
+        why = f"not bound to node {reservation.node} ({why_unbound(pod)})"
         return PodCondition(False, "NotBound", f"{why}; keeps its slices until another pod needs them", warning=True)
     if failed := reservation.failed:
         return PodCondition(False, "SliceLost", failed, warning=True)
@@ -94,7 +94,7 @@ def _lost(state: ClusterState, pod: Pod) -> PodCondition:
 def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition | None:
     """It has the gate, and no slices are reserved for it."""
     uid = pod.metadata.uid
-    if others := held_by_others(pod):
+    if others := other_gates(pod):
         return PodCondition(False, "Gated", f"waits for other gates first: {', '.join(others)}")
     if invalid := placer.request(pod).invalid:
         message = f"{invalid}; delete the pod and ask for slices that exist"

@@ -12,7 +12,7 @@ from random import Random
 
 from instaslice.api import names
 from instaslice.api.instaslice import PodRef
-from instaslice.api.pods import gated, held_by_others, lost_if_it_fails, pinned, refused_by_scheduler, unbound
+from instaslice.api.pods import gated, is_irreplaceable, is_unschedulable, other_gates, pinned_node, why_unbound
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
@@ -99,7 +99,7 @@ class PodReconciler:
             case Phase.DELETING | Phase.DELETED:
                 self._end(uid, pod, reservation)
             case Phase.WAITING if pod is not None:
-                if not held_by_others(pod):
+                if not other_gates(pod):
                     self._queue.add(pod)
             case _ if pod is not None and reservation is not None:
                 # An object that comes back brings reservations for pods that have waited since.
@@ -121,7 +121,7 @@ class PodReconciler:
         reservation = ledger.reservations.get(uid)
         if reservation is not None and pod is not None and _was_sent_elsewhere(pod, reservation):
             # A write without an answer took effect after those slices had failed and others were reserved.
-            self.release(reservation, f"the pod was ungated to node {pinned(pod)} before")
+            self.release(reservation, f"the pod was ungated to node {pinned_node(pod)} before")
             return None
         return reservation
 
@@ -239,7 +239,7 @@ class PodReconciler:
         claimed_by_others = {
             uuid
             for other in self.state.pods.values()
-            if other is not pod and not other.ended and pinned(other) == node
+            if other is not pod and not other.ended and pinned_node(other) == node
             for uuid in _assigned_uuids(other)
         }
         if not self.state.ledger.restore(
@@ -322,16 +322,16 @@ class PodReconciler:
         pod, node = self._current(reservation), reservation.node
         if pod is None or pod.spec.node_name:
             return
-        if not reservation.overdue and refused_by_scheduler(pod):
+        if not reservation.overdue and is_unschedulable(pod):
             self._avoid(pod, node, now)
-        if lost_if_it_fails(pod) and not self._needed(reservation):
+        if is_irreplaceable(pod) and not self._needed(reservation):
             if not reservation.overdue:
                 reservation.overdue = True
                 self._orders.update_condition(reservation.uid)
             self._deadlines.at(now + min(RECHECK_SECONDS, self.limits.bind), partial(self._bind_overdue, reservation))
             return
         late = f"not bound to node {node} within {self.limits.bind:.0f} s"
-        self._orders.fail(reservation.uid, f"{late} ({unbound(pod)})")
+        self._orders.fail(reservation.uid, f"{late} ({why_unbound(pod)})")
 
     def _needed(self, reservation: Reservation) -> bool:
         heads = self.state.queue.heads_round_robin()[:MOST_ASKED]
@@ -351,7 +351,7 @@ class PodReconciler:
         """Ungated to a node whose Instaslice object went away: it can run nowhere else."""
         if uid not in self.lost or self.state.pods[uid].spec.node_name:
             return
-        node = pinned(self.state.pods[uid])
+        node = pinned_node(self.state.pods[uid])
         if self.state.quarantine.why(ObjectKind.INSTASLICE, node):
             # Its slices may be listed in there.
             self._deadlines.at(now + self.limits.bind, partial(self._lost_overdue, uid))
@@ -364,7 +364,7 @@ def _reference(pod: Pod) -> PodRef:
 
 
 def _was_sent_elsewhere(pod: Pod, reservation: Reservation) -> bool:
-    return not pod.ended and not gated(pod) and pinned(pod) not in ("", reservation.node)
+    return not pod.ended and not gated(pod) and pinned_node(pod) not in ("", reservation.node)
 
 
 def _assigned_uuids(pod: Pod | None) -> list[str]:

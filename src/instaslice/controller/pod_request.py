@@ -7,7 +7,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from instaslice.api.pods import Wanted, wanted
+from instaslice.api.pods import NeededSlice, needed_slices
 from instaslice.controller import node_admission
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import Amounts, effective, split
@@ -18,7 +18,7 @@ from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Pla
 
 @dataclass(slots=True)
 class PodRequest:
-    slices: tuple[Wanted, ...]
+    slices: tuple[NeededSlice, ...]
     amounts: Amounts
     """What kube-scheduler counts for it."""
     other_amounts: Amounts
@@ -76,9 +76,9 @@ class PodRequests:
         """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
         bad = ""
         amounts: Amounts = {}
-        wants: tuple[Wanted, ...] = ()
+        wants: tuple[NeededSlice, ...] = ()
         try:
-            amounts, wants = effective(pod), wanted(pod)
+            amounts, wants = effective(pod), needed_slices(pod)
         except InstasliceError as error:
             bad = str(error)
         needs, ours = split(amounts)

@@ -20,11 +20,6 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
-def milli(text: str | int) -> int:
-    """In thousandths, rounded up: how CPU is counted. Raises BadQuantity."""
-    return round_up(nano(text), _NANO_OF_A_MILLI)
-
-
 def whole(text: str | int) -> int:
     """In whole units, rounded up: how everything but CPU is counted. Raises BadQuantity."""
     return round_up(nano(text), NANO)

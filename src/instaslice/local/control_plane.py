@@ -12,7 +12,7 @@ from pathlib import Path
 
 from instaslice.kube.config import trusting
 from instaslice.local.layout import Layout
-from instaslice.local.pki import TOKENS, Authority, KeyPair
+from instaslice.local.pki import TOKENS, Authority, KeyFiles
 
 SERVICE_RANGE = "10.96.0.0/16"
 
@@ -80,11 +80,11 @@ class ControlPlane:
             self._write_kubeconfig(authority, self.kubeconfig(client), authority.token(client))
         authority.tokens(CLIENTS)
 
-    def _write_kubeconfig(self, authority: Authority, path: Path, client: KeyPair | str) -> None:
+    def _write_kubeconfig(self, authority: Authority, path: Path, client: KeyFiles | str) -> None:
         authority.kubeconfig(path, server=self.server, client=client, name=f"instaslice-{self.layout.name}")
 
-    def key_pair(self, name: str) -> KeyPair:
-        return KeyPair(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
+    def key_files(self, name: str) -> KeyFiles:
+        return KeyFiles(self.layout.pki / f"{name}.crt", self.layout.pki / f"{name}.key")
 
     def kubeconfig(self, client: str) -> Path:
         return self.layout.pki / f"{client}.kubeconfig"
@@ -108,7 +108,7 @@ class ControlPlane:
         }
 
     def _etcd(self) -> dict[str, object]:
-        pair = self.key_pair("etcd")
+        pair = self.key_files("etcd")
         peer = f"https://127.0.0.1:{self.ports['etcd-peer']}"
         return {
             "name": "local",
@@ -133,7 +133,7 @@ class ControlPlane:
         }
 
     def _apiserver(self) -> dict[str, object]:
-        serving, kubelet = map(self.key_pair, ("kube-apiserver", "apiserver-to-kubelet"))
+        serving, kubelet = map(self.key_files, ("kube-apiserver", "apiserver-to-kubelet"))
         accounts = self.layout.pki / "service-accounts"
         return {
             "bind-address": "127.0.0.1",
@@ -161,7 +161,7 @@ class ControlPlane:
 
     def _serving(self, name: str) -> dict[str, object]:
         """The flags that the scheduler and the controller-manager share."""
-        kubeconfig, pair = self.kubeconfig(name), self.key_pair(name)
+        kubeconfig, pair = self.kubeconfig(name), self.key_files(name)
         return {
             "kubeconfig": kubeconfig,
             "authentication-kubeconfig": kubeconfig,
@@ -189,7 +189,7 @@ class ControlPlane:
         }
 
     def _kwok(self) -> dict[str, object]:
-        pair = self.key_pair("kwok")
+        pair = self.key_files("kwok")
         return {
             "kubeconfig": self.kubeconfig("kwok"),
             "config": Path(__file__).parent / "stages.yaml",
@@ -204,7 +204,7 @@ class ControlPlane:
 
     def admin(self) -> ssl.SSLContext:
         """The administrator's access to everything that serves TLS, including etcd."""
-        admin = self.key_pair("admin")
+        admin = self.key_files("admin")
         context = trusting(cafile=self.authority)
         context.load_cert_chain(admin.certificate, admin.key)
         return context

@@ -64,7 +64,7 @@ def start(plane: ControlPlane, processes: Processes) -> None:
     etc = plane.layout.root / "kueue"
     certificates = etc / "kueue" / "metrics" / "certs"
     certificates.mkdir(parents=True, exist_ok=True)
-    pair = plane.key_pair(NAME)
+    pair = plane.key_files(NAME)
     for file, source in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         shutil.copyfile(source, certificates / file)
     config = etc / "config.yaml"

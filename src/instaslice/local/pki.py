@@ -29,7 +29,7 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
 @dataclass(frozen=True)
-class KeyPair:
+class KeyFiles:
     """A certificate and its key, as files."""
 
     certificate: Path
@@ -41,7 +41,7 @@ class Authority:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.pair = KeyPair(directory / "ca.crt", directory / "ca.key")
+        self.pair = KeyFiles(directory / "ca.crt", directory / "ca.key")
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.pair.certificate.exists():
             # RSA, as kubeadm's: the API server checks this signature for every request of every client, which with an
@@ -68,9 +68,9 @@ class Authority:
 
     def issue(
         self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()
-    ) -> KeyPair:
+    ) -> KeyFiles:
         """A certificate for serving on loopback (and `addresses`) and for a client; reuses an existing one."""
-        pair = KeyPair(self.directory / f"{file}.crt", self.directory / f"{file}.key")
+        pair = KeyFiles(self.directory / f"{file}.crt", self.directory / f"{file}.key")
         if pair.certificate.exists():
             return pair
         key = ec.generate_private_key(ec.SECP256R1())
@@ -90,9 +90,9 @@ class Authority:
         write_atomically(pair.certificate, _pem(certificate.sign(self._key, hashes.SHA256())), mode=PRIVATE)
         return pair
 
-    def signing_key(self, file: str) -> KeyPair:
+    def signing_key(self, file: str) -> KeyFiles:
         """A bare key pair (public, private) for service-account tokens."""
-        pair = KeyPair(self.directory / f"{file}.pub", self.directory / f"{file}.key")
+        pair = KeyFiles(self.directory / f"{file}.pub", self.directory / f"{file}.key")
         if not pair.certificate.exists():
             key = ec.generate_private_key(ec.SECP256R1())
             _write_key(pair.key, key)
@@ -116,13 +116,13 @@ class Authority:
         write_atomically(path, "".join(rows).encode(), mode=PRIVATE)
         return path
 
-    def kubeconfig(self, path: Path, *, server: str, client: KeyPair | str, name: str) -> Path:
+    def kubeconfig(self, path: Path, *, server: str, client: KeyFiles | str, name: str) -> Path:
         """Write a self-contained kubeconfig. The client has a certificate or a token."""
 
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
 
-        if isinstance(client, KeyPair):
+        if isinstance(client, KeyFiles):
             user = {"client-certificate-data": inline(client.certificate), "client-key-data": inline(client.key)}
         else:
             user = {"token": client}

@@ -19,7 +19,7 @@ from instaslice.kube.config import load_pair
 from instaslice.kube.errors import Conflict, KubeError, NotFound
 from instaslice.kube.meta import ApiStruct, Key, ObjectMeta, key_of
 from instaslice.kube.resource import Resource
-from instaslice.webhook.certificates import AuthorityState, KeyPair, Lifetimes, advance
+from instaslice.webhook.certificates import AuthorityState, Lifetimes, PemPair, advance
 from instaslice.webhook.manifests import CONFIGURATIONS, HOOK, bundle
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class FileSource:
         seen = (found.st_ino, found.st_mtime_ns)
         if seen == self._loaded:
             return
-        pair = KeyPair(self._certificate.read_text(), self._key.read_text())
+        pair = PemPair(self._certificate.read_text(), self._key.read_text())
         try:
             # Into another context first: a pair that does not match leaves a context without any certificate.
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)

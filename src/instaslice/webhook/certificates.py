@@ -37,7 +37,7 @@ class Lifetimes:
     """Between trusting a new authority and signing with it: far above what an API server needs to notice it."""
 
 
-class KeyPair(msgspec.Struct, frozen=True):
+class PemPair(msgspec.Struct, frozen=True):
     """A certificate and its key, both PEM."""
 
     certificate: str
@@ -55,9 +55,9 @@ class KeyPair(msgspec.Struct, frozen=True):
 class AuthorityState(msgspec.Struct, frozen=True):
     """All that must be stored: who signs, who will, who did, and the certificate served."""
 
-    authority: KeyPair
-    leaf: KeyPair
-    next: KeyPair | None = None
+    authority: PemPair
+    leaf: PemPair
+    next: PemPair | None = None
     announced: datetime.datetime | None = None
     retired: tuple[str, ...] = ()
 
@@ -101,12 +101,12 @@ def _ends(pem: str) -> datetime.datetime:
     return x509.load_pem_x509_certificate(pem.encode()).not_valid_after_utc
 
 
-def _served(leaf: KeyPair) -> set[str]:
+def _served(leaf: PemPair) -> set[str]:
     names = leaf.parsed.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
 
 
-def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> KeyPair:
+def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> PemPair:
     key = ec.generate_private_key(ec.SECP256R1())
     # Each has a name of its own: a verifier that meets two authorities of one name may try the wrong one.
     name = _name(f"instaslice-webhook-ca-{x509.random_serial_number() >> 96:x}")
@@ -123,7 +123,7 @@ def _authority(now: datetime.datetime, lifetimes: Lifetimes) -> KeyPair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def _leaf(authority: KeyPair, now: datetime.datetime, served: Sequence[str], lifetimes: Lifetimes) -> KeyPair:
+def _leaf(authority: PemPair, now: datetime.datetime, served: Sequence[str], lifetimes: Lifetimes) -> PemPair:
     key = ec.generate_private_key(ec.SECP256R1())
     signer = serialization.load_pem_private_key(authority.key.encode(), password=None)
     assert isinstance(signer, ec.EllipticCurvePrivateKey)
@@ -166,8 +166,8 @@ def _builder(
     )
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> KeyPair:
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> PemPair:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode())
+    return PemPair(certificate.public_bytes(serialization.Encoding.PEM).decode(), private.decode())

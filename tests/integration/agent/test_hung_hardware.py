@@ -34,8 +34,8 @@ async def an_agent(client, node, nvml, **more):
     clock = SystemClock()
     found = await WatchedDriver.open(partial(NvmlDriver, nvml=nvml, **more), 1.0, clock)
     selector = Selector(fields=f"metadata.name={node.name}")
-    fleet = AgentProcess(client, Hardware(found), selector=selector, clock=clock, rng=random.Random(1))
-    task = asyncio.create_task(fleet.run())
+    agent = AgentProcess(client, Hardware(found), selector=selector, clock=clock, rng=random.Random(1))
+    task = asyncio.create_task(agent.run())
     try:
         yield
     finally:

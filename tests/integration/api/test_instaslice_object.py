@@ -21,7 +21,6 @@ from instaslice.api.instaslice import (
     InstasliceCondition,
     InstasliceSpec,
     InstasliceStatus,
-    NodeCapacity,
     PodRef,
     PreparedSlice,
     SliceState,
@@ -74,7 +73,6 @@ def reported(node):
     status = InstasliceStatus(
         observed_generation=3,
         boot_id="0c8f",
-        node=NodeCapacity(cpu=64000, memory=512 << 30),
         models=(ModelGeometry.of(A100),),
         gpus=(
             GpuStatus(uuid="GPU-0", index=0, model="A100-40GB", health=Health.HEALTHY),

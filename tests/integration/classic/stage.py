@@ -17,8 +17,7 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import EVENTS, NODES, PODS
-from instaslice.kube.meta import Key
-from instaslice.kube.quantities import whole
+from instaslice.kube.meta import Key, is_older, key_of
 from instaslice.kube.watch import Reflector
 from instaslice.local import components, nodes
 from instaslice.local.objects import accepts_pods
@@ -146,12 +145,17 @@ class Stage:
         await self.client.merge(NODES, key, {"metadata": {"annotations": {names.FAULT: text or None}}})
         if not text:
             return
-        # It tells of the memory that pods may use as soon as it has seen the node, and the fault came before that.
-        now = await self.client.get(NODES, key)
-        memory = whole(now.status.allocatable["memory"]) + 1
-        status = {"allocatable": {"memory": str(memory)}, "capacity": {"memory": str(memory)}}
-        await self.client.merge(NODES, key, {"status": status}, subresource="status")
-        await self.until(f"node {node} heard of {text}", lambda: self.thing(node).status.node.memory == memory)
+        # It removes what it does not advertise as soon as it has seen the node, and the fault came before that.
+        foreign = f"{names.RESOURCE}9g.90gb"
+        status = {"allocatable": {foreign: "1"}, "capacity": {foreign: "1"}}
+        written = await self.client.merge(NODES, key, {"status": status}, subresource="status")
+        await self.until(f"node {node} heard of {text}", lambda: self._removed(foreign, written))
+
+    def _removed(self, resource, written):
+        """Whether somebody removed this resource from the node since it was written like that."""
+        now = self.nodes.get(key_of(written))
+        seen = not is_older(now.metadata.resource_version, written.metadata.resource_version)
+        return seen and resource not in now.status.allocatable
 
     # Pods -----------------------------------------------------------------------------------------------------------
 

@@ -100,7 +100,7 @@ class Bench:
         self.take()
         self.agent.advance()
         if report:
-            self.written = self.agent.status(None)
+            self.written = self.agent.status()
         return self.states()
 
     def states(self):

@@ -50,10 +50,10 @@ def test_the_condition_names_every_gpu_that_cannot_be_used(unhealthy, status, re
 def test_where_no_kubelet_listens_the_node_is_not_ready_and_says_why():
     bench = Bench(gpus=1)
     bench.work()
-    silent = bench.agent.status(None, "no kubelet at /var/lib/kubelet").conditions[0]
+    silent = bench.agent.status("no kubelet at /var/lib/kubelet").conditions[0]
     assert (silent.type, silent.status, silent.reason) == ("Ready", "False", "KubeletSilent")
     assert silent.message == "no kubelet at /var/lib/kubelet"
-    assert bench.agent.status(None).conditions[0].reason == "Serving"
+    assert bench.agent.status().conditions[0].reason == "Serving"
 
 
 def test_nothing_is_made_where_a_reset_is_needed_until_it_was_done():

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 from fake_clock import FakeClock
-from fleet_bench import MODEL, Bench, there, wants
+from process_bench import MODEL, Bench, there, wants
 
 from instaslice.agent.kubelet.device_ids import PodSlice
 from instaslice.agent.kubelet.node_devices import NodeDevices

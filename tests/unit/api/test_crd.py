@@ -70,8 +70,8 @@ def test_allocations_and_slices_are_maps_by_id():
 
 
 def test_what_may_be_absent_is_nullable():
-    assert at("status.node")["nullable"]
-    assert at("status.node")["type"] == "object"
+    assert at("status.summary")["nullable"]
+    assert at("status.summary")["type"] == "object"
 
 
 def test_every_column_but_the_age_quotes_a_field_that_there_is():

@@ -3,7 +3,7 @@
 import pytest
 from fitting import container, pod
 
-from instaslice.api.pods import gated, held_by_others, unbound, wanted
+from instaslice.api.pods import gated, needed_slices, other_gates, why_unbound
 from instaslice.errors import BadInput
 
 ONE, TWO, THREE = "1g.5gb", "2g.10gb", "3g.20gb"
@@ -87,37 +87,37 @@ def sidecar(name, *profiles):
     ],
 )
 def test_what_is_held_together(initial, containers, found):
-    assert list(wanted(pod(*containers, initContainers=initial))) == found
+    assert list(needed_slices(pod(*containers, initContainers=initial))) == found
 
 
 @pytest.mark.parametrize("number", ["1", "128", 128])
 def test_any_number_up_to_the_most_that_a_container_may_ask_for(number):
     (made,) = [{"name": "c", "resources": {"limits": {"gpu.das.com/mig-1g.5gb": number}}}]
-    assert len(wanted(pod(made))) == int(number)
+    assert len(needed_slices(pod(made))) == int(number)
 
 
 @pytest.mark.parametrize("number", ["0", "129", "-1", "1.5", "", "१"])
 def test_any_other_number_is_refused(number):
     (made,) = [{"name": "c", "resources": {"limits": {"gpu.das.com/mig-1g.5gb": number}}}]
     with pytest.raises(BadInput, match="is not a number of slices up to 128"):
-        wanted(pod(made))
+        needed_slices(pod(made))
 
 
 def test_what_is_not_a_slice_of_ours_is_not_wanted():
     limits = {"gpu.das.com/mem": "5", "nvidia.com/mig-1g.5gb": "1", "cpu": "1"}
-    assert wanted(pod({"name": "c", "resources": {"limits": limits}})) == ()
+    assert needed_slices(pod({"name": "c", "resources": {"limits": limits}})) == ()
 
 
 def test_our_gate_and_those_of_others():
     ours, theirs = {"name": "gpu.das.com/slice"}, {"name": "kueue.x-k8s.io/admission"}
-    assert (gated(pod()), held_by_others(pod())) == (False, [])
-    assert (gated(pod(schedulingGates=[theirs])), held_by_others(pod(schedulingGates=[theirs]))) == (
+    assert (gated(pod()), other_gates(pod())) == (False, [])
+    assert (gated(pod(schedulingGates=[theirs])), other_gates(pod(schedulingGates=[theirs]))) == (
         False,
         ["kueue.x-k8s.io/admission"],
     )
     both = pod(schedulingGates=[theirs, ours])
-    assert (gated(both), held_by_others(both)) == (True, ["kueue.x-k8s.io/admission"])
+    assert (gated(both), other_gates(both)) == (True, ["kueue.x-k8s.io/admission"])
 
 
 def test_of_a_pod_that_no_scheduler_has_looked_at():
-    assert unbound(pod()) == "no scheduler says why; see its Events, and those of its claims"
+    assert why_unbound(pod()) == "no scheduler says why; see its Events, and those of its claims"

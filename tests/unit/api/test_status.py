@@ -22,6 +22,12 @@ def test_the_controller_places_by_the_same_states_as_the_node_has(model):
     assert States.of(received) is States.of(known)
 
 
+def test_a_field_of_an_earlier_version_does_not_disturb():
+    """Agents wrote the CPU and memory of their node once, and objects of that time are still there."""
+    sent = b'{"metadata":{"name":"a"},"status":{"observedGeneration":1,"node":{"cpu":64000,"memory":1}}}'
+    assert msgspec.json.decode(sent, type=Instaslice).status == InstasliceStatus(observed_generation=1)
+
+
 def gpu(index, health=Health.HEALTHY, model="A100-40GB"):
     return GpuStatus(uuid=f"GPU-{index}", index=index, model=model, health=health)
 

@@ -8,7 +8,7 @@ from world import World, why
 
 from instaslice.api import instaslice
 from instaslice.api.instaslice import AllocationState, ConditionStatus, Health
-from instaslice.api.pods import NOT_SAID
+from instaslice.api.pods import NO_REASON
 from instaslice.kube.core import PODS, Condition, Container, Pod, PodSpec, PodStatus, ResourceRequirements
 from instaslice.kube.meta import ObjectMeta
 
@@ -131,7 +131,7 @@ def test_an_ungated_pod_that_nobody_binds_fails_and_gives_back(world, monkeypatc
         pytest.param(
             "SchedulingGated",
             "blocked by gates",
-            NOT_SAID,
+            NO_REASON,
             id="nobody is there",
         ),
     ],

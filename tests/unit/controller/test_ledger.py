@@ -7,7 +7,7 @@ import pytest
 from small_worlds import allocation, instaslice, made, uuid
 
 from instaslice.api.instaslice import AllocationState, Health, PodRef, SliceState
-from instaslice.api.pods import Wanted
+from instaslice.api.pods import NeededSlice
 from instaslice.controller.ledger import Ledger
 from instaslice.placement import Demand, Plan, policies
 
@@ -48,7 +48,7 @@ def restored(wants, uuids, *slices, uid="uid-one"):
     found = ledger(instaslice(slices=slices))
     before = taken(found)
     pod = PodRef(namespace="team-a", name="one", uid=uid)
-    done = found.restore(pod, [Wanted("main", each) for each in wants], "gpu-0", uuids, "again", 1.0)
+    done = found.restore(pod, [NeededSlice("main", each) for each in wants], "gpu-0", uuids, "again", 1.0)
     assert done or taken(found) == before, "refused, and changed all the same"
     assert taken(found) == booked(found)
     return done
@@ -87,7 +87,7 @@ def test_which_slices_a_pod_is_believed_to_hold(wants, uuids, slices, believed):
 def test_each_container_gets_the_slice_of_its_profile_whatever_the_order_of_the_names():
     big = made(BIG, SliceState.FOREIGN, id="MIG-9", mig_uuid="MIG-9")
     found = ledger(instaslice(slices=[FOREIGN, big]))
-    wants = [Wanted("small", "1g.5gb"), Wanted("large", "3g.20gb")]
+    wants = [NeededSlice("small", "1g.5gb"), NeededSlice("large", "3g.20gb")]
     pod = PodRef(namespace="team-a", name="one", uid="uid-one")
     assert found.restore(pod, wants, "gpu-0", ["MIG-9", "MIG-1"], "again", 1.0)
     allocations = found.nodes["gpu-0"].spec().allocations

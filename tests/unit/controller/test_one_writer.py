@@ -18,7 +18,7 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.api.pods import Wanted
+from instaslice.api.pods import NeededSlice
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.lifecycle import Phase
@@ -51,7 +51,7 @@ class Desk:
     def reservation(self, uid):
         plan = self.ledger.placer.place(Demand(("1g.5gb",)))
         ref = PodRef(namespace="team", name=uid, uid=uid)
-        self.ledger.reserve(ref, [Wanted("main", "1g.5gb")], plan, "x", 0.0)
+        self.ledger.reserve(ref, [NeededSlice("main", "1g.5gb")], plan, "x", 0.0)
 
     async def write(self):
         """Its turn, and again as long as it asks for one."""

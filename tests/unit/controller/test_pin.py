@@ -68,4 +68,4 @@ def test_where_a_pod_was_sent_is_not_read_from_its_affinity(bound, annotation, n
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [field]}]}}
     made = pod(nodeName=bound, affinity={"nodeAffinity": required})
     meta = ObjectMeta(name="x", annotations={names.NODE: annotation} if annotation else {})
-    assert pods.pinned(msgspec.structs.replace(made, metadata=meta)) == node
+    assert pods.pinned_node(msgspec.structs.replace(made, metadata=meta)) == node

@@ -14,7 +14,7 @@ from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid
 
 from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
-from instaslice.api.pods import wanted
+from instaslice.api.pods import needed_slices
 from instaslice.controller.explain import Stage, explain
 from instaslice.controller.requests import effective
 from instaslice.doctor import Invariant, ObservedCluster, examine
@@ -65,10 +65,10 @@ def test_the_doctor_counts_as_the_controller_does(odd):
     except InstasliceError:
         # Zero, or three and a half, in whatever words: of such a pod the controller wants nothing either.
         with pytest.raises(InstasliceError):
-            wanted(odd)
+            needed_slices(odd)
         return
     try:
-        expected = wanted(odd)
+        expected = needed_slices(odd)
     except InstasliceError:
         # The controller takes no `1k`; the kubelet would.
         return
@@ -114,7 +114,7 @@ def of(containers, init=()):
 )
 def test_how_many_slices_a_pod_has_at_one_time(containers, init, expected):
     assert requested_slices(of(containers, init)) == expected
-    assert Counter(each.profile for each in wanted(of(containers, init))) == expected
+    assert Counter(each.profile for each in needed_slices(of(containers, init))) == expected
 
 
 HELD = allocation("a", "1g.5gb", 0)

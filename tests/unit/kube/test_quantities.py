@@ -4,7 +4,7 @@ import pytest
 
 from instaslice.errors import InstasliceError
 from instaslice.kube.errors import BadQuantity
-from instaslice.kube.quantities import MAX, NANO, counted, humanized, milli, nano, whole
+from instaslice.kube.quantities import MAX, NANO, counted, humanized, nano, whole
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ from instaslice.kube.quantities import MAX, NANO, counted, humanized, milli, nan
     ],
 )
 def test_cpu_is_counted_in_thousandths(text, thousandths):
-    assert milli(text) == thousandths
+    assert counted("cpu", nano(text)) == thousandths
 
 
 @pytest.mark.parametrize(

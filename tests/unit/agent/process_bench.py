@@ -216,7 +216,7 @@ class Bench:
         await self.stop()
 
     def start(self):
-        fleet = AgentProcess(
+        agent = AgentProcess(
             self.server,
             self.rack,
             selector=Selector(),
@@ -225,7 +225,7 @@ class Bench:
             orphan_policy=self._orphan_policy,
             devices=self.devices,
         )
-        self._running = asyncio.create_task(fleet.run())
+        self._running = asyncio.create_task(agent.run())
 
     async def stop(self):
         self._running.cancel()
