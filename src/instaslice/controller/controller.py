@@ -227,7 +227,7 @@ class Controller:
                     self.orders.update_condition(uid)
                     raise
                 # A policy of the cluster, say. Others can use its slices.
-                self.orders.fail(uid, f"the API server does not let it go ({error.message})")
+                self.orders.fail(uid, f"the API server refuses to remove its gate ({error.message})")
                 return None
         # The watch brings the same a moment later; until then we would do it again.
         self.pods.refresh(fresh)

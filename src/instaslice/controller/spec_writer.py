@@ -121,4 +121,4 @@ class SpecWriter:
 
 
 def _changed_by_another(node: NodeName) -> Deposed:
-    return Deposed(f"instaslice {node}: its spec was changed by another hand; starting anew from what is there")
+    return Deposed(f"instaslice {node}: its spec was changed by another process; starting again from what is there")

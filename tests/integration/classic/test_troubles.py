@@ -158,7 +158,7 @@ async def test_a_controller_whose_spec_another_wrote_becomes_a_new_process_and_g
     await stage.running("after")
     assert [_place(each) for each in stage.held("before")] == [_place(held)]
     assert sliced.processes.find(CONTROLLER) == program, "the same process to everybody else"
-    assert f"instaslice {node}: its spec was changed by another hand" in sliced.processes.log(CONTROLLER).read_text()
+    assert f"instaslice {node}: its spec was changed by another process" in sliced.processes.log(CONTROLLER).read_text()
 
 
 def _image(process):

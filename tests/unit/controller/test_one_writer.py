@@ -166,7 +166,7 @@ async def test_no_answer_to_the_look_either(desk):
 
 async def test_an_object_that_another_wrote_meanwhile_is_not_overwritten(desk):
     desk.reservation("p")
-    with desk.server.silent(), pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
+    with desk.server.silent(), pytest.raises(Deposed, match="instaslice a: its spec was changed by another process"):
         desk.another_writes()
         await desk.specs.write("a")
     assert desk.written == ["another's"]
@@ -259,7 +259,7 @@ def thing(generation, uid="1", **status):
 def test_a_spec_that_somebody_else_wrote_ends_the_term(desk, later, deposed):
     desk.specs.seen(None, thing(3))
     if deposed:
-        with pytest.raises(Deposed, match="instaslice a: its spec was changed by another hand"):
+        with pytest.raises(Deposed, match="instaslice a: its spec was changed by another process"):
             desk.specs.seen(thing(3), later)
     else:
         desk.specs.seen(thing(3), later)
