@@ -16,7 +16,7 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import NAMESPACES, PODS
 from instaslice.kube.errors import Forbidden
 from instaslice.kube.meta import Key
-from instaslice.local.objects import Objects
+from instaslice.local.objects import ClusterObjects
 from instaslice.local.operator import CONTROLLER
 
 
@@ -29,10 +29,10 @@ async def test_the_controller_makes_placeholders_with_what_the_flag_grants_and_r
             await controller.apply(PRIORITY_CLASSES, PRIORITY, manager=MANAGER, force=True)
             return True
 
-    objects, waits = Objects(client), pod(container(cpu="1", **{"gpu.das.com/mig-1g.5gb": "1"}))
+    objects, waits = ClusterObjects(client), pod(container(cpu="1", **{"gpu.das.com/mig-1g.5gb": "1"}))
     async with await Client.connect(sliced.plane().kubeconfig(CONTROLLER)) as controller:
         assert not await granted()
-        await objects.allow(CONTROLLER, roles.controller(autoscaling_hints=True))
+        await objects.grant(CONTROLLER, roles.controller(autoscaling_hints=True))
         try:
             await until(granted, 30)
             rng, clock = random.Random(0), SystemClock()
@@ -50,5 +50,5 @@ async def test_the_controller_makes_placeholders_with_what_the_flag_grants_and_r
             await until(gone, 30)
             running.cancel()
         finally:
-            await objects.allow(CONTROLLER, roles.controller())
+            await objects.grant(CONTROLLER, roles.controller())
             await client.delete(NAMESPACES, Key("", names.PLACEHOLDERS))
