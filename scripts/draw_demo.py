@@ -10,8 +10,9 @@ from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
-from instaslice.cli import demo, timeline
-from instaslice.cli.cluster_watch import ClusterWatch
+from instaslice.cli import demo
+from instaslice.cli.terminal import timeline
+from instaslice.cli.terminal.cluster_watch import ClusterWatch
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster

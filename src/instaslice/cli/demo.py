@@ -16,11 +16,11 @@ from rich.live import Live
 from rich.text import Text
 
 from instaslice.api import names
-from instaslice.cli import timeline
-from instaslice.cli.bars import bars, colours
-from instaslice.cli.cluster_watch import ClusterWatch
+from instaslice.cli.terminal import timeline
+from instaslice.cli.terminal.bars import bars, colours
+from instaslice.cli.terminal.cluster_watch import ClusterWatch
 from instaslice.cli.terminal.program_source import source_options
-from instaslice.cli.timeline import Transition, table, waiting
+from instaslice.cli.terminal.timeline import Transition, table, waiting
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.errors import KubeError

@@ -5,7 +5,7 @@ from gpu_nodes import allocation, made, node
 from rich.console import Console
 
 from instaslice.api.instaslice import AllocationState, Health, SliceState
-from instaslice.cli.bars import PALETTE, SegmentState, bars, colours, segments
+from instaslice.cli.terminal.bars import PALETTE, SegmentState, bars, colours, segments
 from instaslice.kube.meta import Key
 
 TRAIN = Key("default", "train")

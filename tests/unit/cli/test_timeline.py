@@ -5,7 +5,18 @@ from gpu_nodes import allocation, made, node, pod
 from rich.console import Console
 
 from instaslice.api.instaslice import AllocationState, SliceState
-from instaslice.cli.timeline import CREATING, ENDED, GATED, RELEASED, RUNNING, STATES, UNGATED, WAITS, Timelines, table
+from instaslice.cli.terminal.timeline import (
+    CREATING,
+    ENDED,
+    GATED,
+    RELEASED,
+    RUNNING,
+    STATES,
+    UNGATED,
+    WAITS,
+    Timelines,
+    table,
+)
 from instaslice.kube.meta import Key
 
 TRAIN = Key("default", "train")

@@ -1,6 +1,9 @@
-"""What commands share towards their user; no module here is a command.
+"""What commands read from and show to their user; no module here is a command.
 
 finite_range    numbers on the command line
 program_source  options that say where the programs of a local cluster come from
 signals         run until SIGTERM or Ctrl-C
+bars            GPUs as bars of coloured cells
+timeline        the states that pods have reached, and when
+cluster_watch   watches pods and Instaslice objects for `timeline`
 """

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
-from instaslice.cli.timeline import Timelines, Transition
+from instaslice.cli.terminal.timeline import Timelines, Transition
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
