@@ -1,9 +1,10 @@
 """API calls of InstaSlice for one pod, from its creation to the release of its slice, counted by the API server itself.
 
-Pods are created one at a time, every four seconds, so that writes that would be coalesced in a burst are separate; only
-what no pod waits for is written with the next pod's. The server's metrics do not say who called. So the same pods also run on a cluster without InstaSlice, where the
-bare loop makes one call for each and everything else does the same work; the difference is ours. Calls that follow the
-clock instead of pods, and the opening of watches, are left out. The last line:
+Pods are created one at a time, every four seconds, so that writes that would be coalesced in a burst are separate;
+only what no pod waits for is written with the next pod's. The server's metrics do not say who called. So the same
+pods also run on a cluster without InstaSlice, where the bare loop makes one call for each and everything else does
+the same work; the difference is ours. Calls that follow the clock instead of pods, and the opening of watches, are
+left out. The last line:
 
     RESULT calls_1=<calls per pod on 1 node> calls_10=<on 10 nodes> calls_100=<on 100 nodes>
 """
