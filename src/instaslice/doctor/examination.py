@@ -53,19 +53,24 @@ def examine(
 def transitions(cluster: ObservedCluster) -> dict[Transition, HeldAllocation]:
     """Slices that are being created or destroyed, unless a reason says why it takes long."""
     found: dict[Transition, HeldAllocation] = {}
+    running = {pod.metadata.uid for pod in cluster.running}
     for held in cluster.allocations:
         a = held.allocation
-        explained = a.state is AllocationState.DELETING and held.prepared is not None and held.prepared.reason
-        if a.state in (AllocationState.CREATING, AllocationState.DELETING) and not explained:
-            found[held.node, a.id, a.state] = held
+        if held.deleting:
+            if held.prepared is None or not held.prepared.reason:
+                found[held.node, a.id, AllocationState.DELETING] = held
+        elif not held.created and a.pod.uid not in running:
+            found[held.node, a.id, AllocationState.CREATING] = held
     return found
 
 
 def _stuck(cluster: ObservedCluster, since: Mapping[Transition, datetime], patience: timedelta) -> Iterator[Finding]:
     for transition, held in transitions(cluster).items():
         lasted = cluster.now - since.get(transition, cluster.now)
-        if transition in since and lasted >= patience:
-            state, seconds = held.allocation.state, lasted.total_seconds()
+        # The entry of a slice that is gone stays until the controller has something else to write, for some seconds.
+        allowed = max(patience, timedelta(seconds=PATIENCE)) if held.slice_deleted else patience
+        if transition in since and lasted >= allowed:
+            state, seconds = transition[2], lasted.total_seconds()
             message = f"{held} has been {state} for more than {seconds:.0f} s without a reason; does its agent run?"
             yield Finding(Invariant.MOVES_ON, f"instaslice {held.node}", message)
 

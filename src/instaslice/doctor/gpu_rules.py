@@ -3,17 +3,15 @@
 from collections.abc import Iterator
 from itertools import combinations
 
-from instaslice.api.instaslice import AllocationState, Instaslice, PreparedSlice, SliceState
+from instaslice.api.instaslice import Instaslice, PreparedSlice, SliceState
 from instaslice.api.summary import holds_slot
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, allocations_of, object_name
 from instaslice.doctor.readable import geometries
 from instaslice.geometry import Placement, States
 
-RUNNING = (AllocationState.CREATED, AllocationState.UNGATED)
-
-
 def no_overlap(cluster: ObservedCluster) -> Iterator[Finding]:
+    running = {pod.metadata.uid for pod in cluster.running}
     for instaslice in cluster.instaslices:
         name = object_name(instaslice)
         present = [held for held in allocations_of(instaslice) if not held.slice_deleted]
@@ -31,7 +29,7 @@ def no_overlap(cluster: ObservedCluster) -> Iterator[Finding]:
                         "(nvidia-smi mig), or delete the pod so that it is placed elsewhere"
                     )
                     # A failed create can leave a slice, foreign until the agent has destroyed it.
-                    transient = held.allocation.state not in RUNNING
+                    transient = not held.created and held.allocation.pod.uid not in running
                     yield Finding(Invariant.NO_OVERLAP, name, message, transient=transient)
 
 
@@ -73,8 +71,7 @@ def slice_exists(cluster: ObservedCluster) -> Iterator[Finding]:
     running = {pod.metadata.uid for pod in cluster.running}
     for held in cluster.allocations:
         a, prepared = held.allocation, held.prepared
-        # The state in the spec is written after the gate is removed, so a pod past its gate counts whatever the state.
-        if held.deleting or not (a.state in RUNNING or a.pod.uid in running):
+        if held.deleting or a.pod.uid not in running:
             continue
         if not held.created:
             state = f"is {prepared.state}: {prepared.reason}" if prepared else "is not reported by the agent"
