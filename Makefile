@@ -26,7 +26,7 @@ picture: setup programs ## Draw docs/demo.svg from a run of the demo
 up: setup ## Start a local cluster (ARGS="--nodes 4 --real-node")
 	@$(BIN)/instaslice up $(ARGS)
 
-down: setup ## Remove it (ARGS=NAME for another than the default)
+down: setup ## Remove it (ARGS=NAME for one other than the default)
 	@$(BIN)/instaslice down $(ARGS)
 
 # Side by side, see tests/blocks.py; use 1 on a single core.

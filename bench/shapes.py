@@ -105,7 +105,7 @@ def pass_seconds(world: ClusterSnapshot) -> float:
         dispatcher.instaslice_changed(None, thing)
     for each in world.pods:
         dispatcher.pod_changed(None, each)
-    dispatcher.resume()
+    dispatcher.start()
     dispatcher.decide()
     took = []
     for _ in range(5):

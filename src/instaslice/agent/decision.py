@@ -17,7 +17,7 @@ from instaslice.geometry import Placement
 _NOT_OURS = frozenset({SliceState.FOREIGN, SliceState.DELETED})
 
 MISSING = "it is not on the GPU any more"
-DUPLICATE = "its place on the GPU is promised to another allocation too"
+DUPLICATE = "its place on the GPU is reserved for another allocation too"
 
 LastReports = Mapping[str, PreparedSlice]
 """What we last reported of this GPU, by id."""
@@ -39,7 +39,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Destroy:
-    """Remove a slice whose allocation ends, or one that is half made."""
+    """Remove a slice whose allocation ends, or one that is incomplete."""
 
     doomed: Slice
 
@@ -63,8 +63,9 @@ class GpuState:
 class Decision:
     """Steps in the order in which to take them, all of which may be tried now, and what to report until then.
 
-    `orphans` are slices that no allocation names: the caller decides whether and when to destroy them. Those in `ours`
-    were made for an allocation that was removed before its slice.
+    `orphans` are slices that no allocation names: `gpu_worker` destroys them after a grace period, unless
+    `usage.in_use` says that a pod uses them. Those in `ours` were created for an allocation that was removed before its
+    slice.
     """
 
     steps: tuple[Step, ...]

@@ -40,7 +40,7 @@ class SliceState(StrEnum):
     # slice from one that the agent does not know yet.
     DELETED = "deleted"
     FAILED = "failed"
-    # Its id is its MIG UUID, or `<gpu>/<gi>` where it is half made. The slot is taken, by whomever.
+    # Its id is its MIG UUID, or `<gpu>/<gi>` where it is incomplete. The slot is taken, by whomever.
     FOREIGN = "foreign"
 
 
@@ -68,7 +68,7 @@ class PodRef(ApiStruct, frozen=True):
 
 
 class Allocation(ApiStruct, frozen=True):
-    """One slice that a container was promised, with the CPU (milli-cores) and memory (bytes) promised beside it."""
+    """One slice that is reserved for a container, with the CPU (milli-cores) and memory (bytes) reserved beside it."""
 
     id: Id
     pod: PodRef
@@ -90,7 +90,7 @@ class Allocation(ApiStruct, frozen=True):
 
 
 class InstasliceSpec(ApiStruct, frozen=True):
-    """What is promised on this node. Written by the controller alone."""
+    """What is reserved on this node. Written by the controller alone."""
 
     # No default, so that an empty list is sent: the server makes null of an applied `spec: {}` that removes the last
     # entry, and then refuses it.
@@ -165,7 +165,7 @@ EMPTY_STATUS = InstasliceStatus(observed_generation=0)
 
 
 class Instaslice(ApiStruct, frozen=True):
-    """The GPUs of one node: the slices promised to pods and the slices that exist."""
+    """The GPUs of one node: the slices reserved for pods and the slices that exist."""
 
     metadata: ObjectMeta
     spec: InstasliceSpec = EMPTY_SPEC

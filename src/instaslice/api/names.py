@@ -43,6 +43,8 @@ PLACEHOLDER_PRIORITY = "instaslice-placeholder"
 PLACEHOLDERS = "instaslice-placeholders"
 """The namespace of placeholders. Nobody but the controller creates pods there."""
 
+CONTROLLER = "instaslice-controller"
+"""The field manager of the controller's writes."""
 NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""
 WEBHOOK = "instaslice-webhook"

@@ -21,7 +21,7 @@
     patches            the patch that removes a pod's gate
     explain            everything there is to say of one pod
     requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
-    pod_request        both, worked out once for a pod
+    pod_request        its slices and amounts, worked out once for a pod
     node_admission     whether a node's state, taints and labels let a pod in
     node_capacity      what is left on each node beside what is charged to it
     scheduling         what else kube-scheduler looks at: volumes, other pods, spread, host ports
@@ -29,7 +29,7 @@
     autoscaling        shows node autoscalers what pods wait for
     placeholders       the pods that show it
     node_shapes        the shapes of node that an autoscaler could add
-    errors             what ends a term
+    errors             Deposed: another process leads
 
 The stock scheduler has the last word about where a pod runs, and it speaks only after we have created the slices and
 pinned the pod to their node. So requests, node_admission, node_capacity and scheduling repeat rules of kube-scheduler

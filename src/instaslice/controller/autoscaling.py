@@ -29,7 +29,6 @@ log = logging.getLogger(__name__)
 PRIORITY_CLASSES = Resource(
     PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
 )
-MANAGER = "instaslice-controller"
 
 PATIENCE = 10.0
 """Seconds that a shape must be wanted before its placeholder is created: most waits end before a new node could be
@@ -98,7 +97,7 @@ class AutoscalingHints:
     async def run(self) -> None:
         """Runs until cancelled. Requests that fail are repeated with backoff."""
         if self._limit:
-            await self._client.apply(PRIORITY_CLASSES, PRIORITY, manager=MANAGER, force=True)
+            await self._client.apply(PRIORITY_CLASSES, PRIORITY, manager=names.CONTROLLER, force=True)
         selector = Selector(namespace=self._namespace, labels=names.PLACEHOLDER)
         reflector = Reflector(self._client, PODS, self._present, clock=self._clock, rng=self._rng, selector=selector)
         self._present.on_change(self._enqueue)

@@ -1,6 +1,7 @@
 """What the controller knows of the cluster: nodes, pods with slices, reservations, who waits, and what is quarantined.
 
-No clock and no network. The dispatcher and the pod reconciler keep it true; placing, conditions and `explain` read it.
+No clock and no network. The dispatcher and the pod reconciler keep it up to date; the pod placer, conditions and
+`explain` read it.
 """
 
 from instaslice.controller import node_admission

@@ -23,7 +23,6 @@ from instaslice.kube.meta import key_of
 log = logging.getLogger(__name__)
 
 CONTROLLER = "gpu.das.com/controller"
-MANAGER = "instaslice-controller"
 WAITING_PAUSE, READY_PAUSE = 0.05, 0.5
 """Seconds between two conditions while pods wait for a gate: of pods that wait, and of pods that are ready. Some of
 both are written each second, as a lasting load must not silence us."""
@@ -80,6 +79,6 @@ class ConditionWriter:
         }
         body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         try:
-            await self._client.strategic_merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+            await self._client.strategic_merge(PODS, key_of(pod), body, manager=names.CONTROLLER, subresource="status")
         except (NotFound, Conflict):
             return  # gone, or a new pod of that name

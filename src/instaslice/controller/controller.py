@@ -48,8 +48,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Object)
 K = TypeVar("K", bound=str)
 
-MANAGER = "instaslice-controller"
-QUARANTINED = {NODES.kind: ObjectKind.NODE, INSTASLICES.kind: ObjectKind.INSTASLICE, PODS.kind: ObjectKind.POD}
+OBJECT_KINDS = {NODES.kind: ObjectKind.NODE, INSTASLICES.kind: ObjectKind.INSTASLICE, PODS.kind: ObjectKind.POD}
 NOT_LEADING_SECONDS = 1.0
 """After which an order is tried again that came while the lease may not be ours."""
 UNGATES_AT_ONCE = 16
@@ -58,14 +57,14 @@ HINTS = "hints"
 """The one key of a queue: hints are worked out as a whole."""
 MOST_HINTED = 200
 """Waiting pods that are considered for hints, the first in the queue."""
-QUIET_SECONDS = 20.0
+LEARN_AFTER_SECONDS = 20.0
 """Without arrivals: a time for the policy to learn from what arrived."""
 
 
 @dataclass(frozen=True)
 class Settings:
     limits: Limits = field(default_factory=Limits)
-    instance: str = "instaslice-controller"
+    instance: str = names.CONTROLLER
     """The reporting instance of Events."""
     namespace: str = names.NAMESPACE
     taint_nodes: bool = False
@@ -97,7 +96,7 @@ class Controller:
         self.namespaces: Cache[Namespace] = Cache()
         self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in STORAGE_KINDS}
         self.state = ClusterState(policy)
-        self._specs = SpecWriter(client, self.state.ledger, MANAGER, clock)
+        self._specs = SpecWriter(client, self.state.ledger, names.CONTROLLER, clock)
         self.orders = WorkQueues(self.state, self._specs, clock)
         self.dispatcher = Dispatcher(self.state, self.orders, clock.monotonic, rng, settings.limits)
         self._conditions = ConditionWriter(
@@ -127,14 +126,14 @@ class Controller:
                 group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
             await asyncio.gather(*(cache.synced() for cache in caches.values()))
             freeze_heap()
-            self.resume()
+            self.start()
             log.info("%d pods with slices or waiting, %d nodes", len(self.state.pods), len(self.instaslices))
             group.create_task(self._decide_when_woken(), name="decide")
-            write = partial(self._apart, ObjectKind.INSTASLICE, self._write)
+            write = partial(self._contained, ObjectKind.INSTASLICE, self._write)
             group.create_task(self.orders.specs.work(write, workers=CONCURRENT_WRITES), name="write specs")
-            ungate = partial(self._apart, ObjectKind.POD, self._ungate)
+            ungate = partial(self._contained, ObjectKind.POD, self._ungate)
             group.create_task(self.orders.ungates.work(ungate, workers=UNGATES_AT_ONCE), name="ungate pods")
-            fail = partial(self._apart, ObjectKind.POD, self._fail)
+            fail = partial(self._contained, ObjectKind.POD, self._fail)
             group.create_task(self.orders.failures.work(fail), name="fail pods")
             group.create_task(self._conditions.run(), name="write conditions")
             group.create_task(self._learn(), name="learn")
@@ -143,7 +142,7 @@ class Controller:
             group.create_task(self._hints.run(), name="autoscaling hints")
             group.create_task(self._hinting.work(self._hint), name="work out hints")
 
-    def resume(self) -> None:
+    def start(self) -> None:
         """Take in what the caches hold, which is every object, and each change from then on."""
         self.namespaces.on_change(self.dispatcher.namespace_changed)
         for cache in self.storage.values():
@@ -152,10 +151,10 @@ class Controller:
         self.nodes.on_change(self.dispatcher.node_changed)
         self.instaslices.on_change(self._instaslice_changed)
         self.pods.on_change(self.dispatcher.pod_changed)
-        self.dispatcher.resume()
+        self.dispatcher.start()
 
     async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
-        kind = QUARANTINED.get(resource.kind)
+        kind = OBJECT_KINDS.get(resource.kind)
 
         def unreadable(meta: ObjectMeta, error: Unreadable) -> None:
             if kind is None:
@@ -188,7 +187,7 @@ class Controller:
 
     # Carry out orders -----------------------------------------------------------------------------------------------
 
-    async def _apart(self, kind: ObjectKind, work: Callable[[K], Awaitable[float | None]], key: K) -> float | None:
+    async def _contained(self, kind: ObjectKind, work: Callable[[K], Awaitable[float | None]], key: K) -> float | None:
         """A turn of a queue; what fails unexpectedly costs only the object that it was about."""
         try:
             return await work(key)
@@ -213,7 +212,7 @@ class Controller:
             return NOT_LEADING_SECONDS
         try:
             fresh = await self._client.patch(
-                PODS, key_of(pod), patches.ungate(pod, reservation.node, reservation.uuids), manager=MANAGER
+                PODS, key_of(pod), patches.ungate(pod, reservation.node, reservation.uuids), manager=names.CONTROLLER
             )
         except (Refused, NotFound) as error:
             # A webhook may deny with any code, also with 404.
@@ -239,13 +238,15 @@ class Controller:
         if not reason or pod is None or pod.ended or pod.spec.node_name:
             self.orders.why_failed.pop(uid, None)
             return None
-        message = f"{reason}; its slices were given back. Create it again"
+        if not self._leads():
+            return NOT_LEADING_SECONDS
+        message = f"{reason}; its slices were released. Create it again"
         status = {"phase": "Failed", "reason": "SliceReleased", "message": message}
         # With the version that we judged by: bound meanwhile, it lives.
         body = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": status}
         # The reason stays until then: what goes wrong on the way is tried again.
         with suppress(NotFound):
-            await self._client.merge(PODS, key_of(pod), body, manager=MANAGER, subresource="status")
+            await self._client.merge(PODS, key_of(pod), body, manager=names.CONTROLLER, subresource="status")
             self._conditions.event(pod, PodCondition(False, "SliceReleased", message, warning=True))
         self.orders.why_failed.pop(uid, None)
         return None
@@ -264,7 +265,7 @@ class Controller:
         for uid in islice(self.state.queue, self._most_hinted):
             pod = self.state.pods[uid]
             # No node helps one that waits for a claim.
-            held = self.state.filters.for_pod(pod).everywhere
+            held = self.state.filters.for_pod(pod).rules_out_all
             if held is None and (found := self._shapes.memory_for(pod)):
                 waiting[uid], memory[uid] = pod, found
         self._hints.set(waiting, memory)
@@ -274,7 +275,7 @@ class Controller:
         next_at = 300
         while True:
             before = self.state.arrivals
-            await self._clock.sleep(QUIET_SECONDS)
+            await self._clock.sleep(LEARN_AFTER_SECONDS)
             if self.state.arrivals >= next_at and self.state.arrivals == before and not self.orders.busy():
                 tuning = self._policy.tuning(self.state.ledger.fleet)
                 if tuning is not None:

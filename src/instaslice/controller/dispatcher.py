@@ -52,7 +52,7 @@ class Dispatcher:
         self._choose_at = 0.0
         """When to choose again for whom to reserve GPUs."""
         self._hopeless: set[str] = set()
-        """Pods that no node could hold, of those considered since then."""
+        """Pods that no node could hold, of those considered in this choice."""
         self._pass_complete = True
 
     # What the watches report ----------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class Dispatcher:
         if helps:
             self._queue.retry_all()
 
-    def resume(self) -> None:
+    def start(self) -> None:
         """Every object is known: from now on what is missing is gone. Nothing is decided before."""
         self._pods.started = True
         ledger = self.state.ledger
@@ -218,7 +218,7 @@ class Dispatcher:
                 self._pods.forget(uid)
         elif uid in self.state.pods:
             if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
-                self._queue.refresh(new)
+                self._queue.drop_request(new)
             self._pods.reconcile(uid)
 
     def _count(self, old: Pod | None, new: Pod) -> None:
@@ -320,7 +320,7 @@ class Dispatcher:
         """False where the pod fits now, or no node could ever hold it."""
         try:
             request, index = self.placer.request(pod), self.state.ledger.fleet.index
-            if not request.admitted.among(index.all) or self.state.filters.for_pod(pod).everywhere is not None:
+            if not request.admitted.among(index.all) or self.state.filters.for_pod(pod).rules_out_all is not None:
                 return False
             refusal = self.placer.refusal(pod)
             if refusal is None:
@@ -335,5 +335,5 @@ class Dispatcher:
 def _changed(old: T | None, new: T | None) -> T:
     """The object that a change is of."""
     thing = new or old
-    assert thing is not None, "a change has two sides"
+    assert thing is not None, "a change is of an object"
     return thing

@@ -15,12 +15,11 @@ import msgspec
 from instaslice.api import names
 from instaslice.api.pods import gated, needed_slices, other_gates, was_given_slices, why_unbound
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.controller.pod_condition import FULL, PodCondition, condition_of
+from instaslice.controller.pod_condition import FULL, PodCondition, condition_of, node_out
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
@@ -141,10 +140,8 @@ def _ruled_out(state: ClusterState, pod: Pod, request: PodRequest) -> dict[str, 
 
 def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName) -> str | None:
     """What rules this node out; None if nothing does."""
-    node, record = state.nodes.get(name), state.ledger.nodes[name]
-    if node is None:
-        return "is gone"
-    if reason := node_admission.refusal(pod, node) or state.capacities.short(name, request.other_amounts):
+    record = state.ledger.nodes[name]
+    if reason := node_out(state, pod, name) or state.capacities.short(name, request.other_amounts):
         return reason
     if reason := state.filters.for_pod(pod)(name):
         return reason
@@ -203,7 +200,7 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
         made.instaslice_changed(None, instaslice)
     for pod in cluster.pods:
         made.pod_changed(None, pod)
-    made.resume()
+    made.start()
     left_out = [f"{unread.object}: {unread.why}" for unread in cluster.unread]
     pods = {pod.metadata.uid: str(key_of(pod)) for pod in cluster.pods}
     left_out += [f"{kind} {pods[key] if kind is ObjectKind.POD else key}: {why}" for kind, key, why in state.quarantine]

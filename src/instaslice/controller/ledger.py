@@ -171,7 +171,7 @@ class Ledger:
             self.reservations[uid] = kept
         others = [each for each in duplicates if each is not self.reservations.get(uid)]
         for each in others:
-            each.release("the pod was promised other slices too")
+            each.release("other slices were reserved for the pod too")
         return others
 
     def restore(
@@ -384,7 +384,7 @@ class Ledger:
                     case Phase.CREATED:
                         tracked.existed = True
                     case Phase.FAILED:
-                        tracked.create_error = made.reason or "the agent gave no reason"
+                        tracked.create_error = tracked.failed or ""
                     case Phase.DELETED:
                         self._free(record, tracked, changes)
         self._update_foreign(record, foreign, changes)

@@ -3,7 +3,8 @@
     waiting → creating → created → ungated → deleting → deleted, and failed
 
 Pure: follows from the pod, from what the controller wants (`Allocation.wanted`) and from what the agent reports. The
-reconciler, the pod's condition, `explain` and the demo use it; the doctor derives its own, to judge this one.
+ledger, the reconciler, the pod's condition, `explain` and the demo use it; the doctor derives its own, to judge this
+one. The reconciler adds that a deleted pod is over where no kubelet is left to report its end.
 """
 
 from collections.abc import Iterable

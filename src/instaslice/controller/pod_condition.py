@@ -27,7 +27,7 @@ FULL = "has no room for the slices on its GPUs"
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """Another `reason` is written at once, another message with the same reason is not."""
+    """The condition SliceReady of a pod. Another `reason` is written at once, another message with it is not."""
 
     ready: bool
     reason: str
@@ -85,7 +85,7 @@ def _lost(state: ClusterState, pod: Pod) -> PodCondition:
     node, sent = state.nodes.get(NodeName(name)), pod.metadata.annotations.get(names.NODE, name)
     why = "its slices are not known any more: the Instaslice object of its node was deleted, or its GPU is gone"
     if name and name != sent:
-        why = f"it was bound to node {name}, past the scheduler: its slices were on node {sent}, and were released"
+        why = f"it was bound to node {name}, bypassing the scheduler: its slices were on node {sent}, and were released"
     elif name and (node is None or not node.ready):
         why = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were released"
     return PodCondition(False, "SliceLost", why, warning=True)
@@ -100,10 +100,10 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
         message = f"{invalid}; delete the pod and ask for slices that exist"
         return PodCondition(False, "BadRequest", message, warning=True)
     if why := state.backing_off.get(uid):
-        return PodCondition(False, "Waiting", f"{why}; it is placed again in a while")
+        return PodCondition(False, "Waiting", f"{why}; it is tried again after a backoff")
     if uid not in state.queue:
         return None
-    if held := state.filters.for_pod(pod).everywhere:
+    if held := state.filters.for_pod(pod).rules_out_all:
         return PodCondition(False, "WaitingForVolume", held, message_matters=True)
     refusal = placer.refusal(pod)
     if refusal is None:
@@ -124,7 +124,7 @@ def why_no_node(state: ClusterState, placer: PodPlacer, pod: Pod) -> str:
     example: dict[str, NodeName] = {}
     request, verdict = placer.request(pod), state.filters.for_pod(pod)
     # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    fits_on_gpus = isinstance(placer.beside_our_resources(pod), Plan)
+    fits_on_gpus = isinstance(placer.ignoring_our_resources(pod), Plan)
     counted = request.amounts if fits_on_gpus else request.other_amounts
     for name in state.ledger.nodes:
         out = node_out(state, pod, name)

@@ -37,7 +37,7 @@ class PodPlacer:
         """Where the pod goes; None where it finds no room."""
         request, index = self.request(pod), self._state.ledger.fleet.index
         verdict = self._state.filters.for_pod(pod)
-        nodes = request.nodes(index.all) if verdict.everywhere is None else 0
+        nodes = request.nodes(index.all) if verdict.rules_out_all is None else 0
         if nodes and verdict.checks:
             nodes = sum(1 << bit for bit in bits(nodes) if verdict(index.name(bit)) is None)
         if not nodes:
@@ -55,16 +55,16 @@ class PodPlacer:
         """Why a waiting pod finds no room now. Read its message before anything changes."""
         if self.plan(pod) is not None:
             return None
-        answer = self.beside_our_resources(pod)
+        answer = self.ignoring_our_resources(pod)
         if isinstance(answer, Plan):
             # Its GPUs have room, but the node advertises less than they hold, or pods run there whose slices are lost
             # and are still counted. Said only then, as a message about GPUs says more.
             answer = self._place(pod, self.request(pod).fits, self._state.ledger.placer)
         return answer if isinstance(answer, Refusal) else None
 
-    def beside_our_resources(self, pod: Pod) -> Plan | Refusal:
+    def ignoring_our_resources(self, pod: Pod) -> Plan | Refusal:
         """Where the pod would go if nobody counted our own resources."""
-        return self._place(pod, self.request(pod).fits_beside, self._state.ledger.placer)
+        return self._place(pod, self.request(pod).fits_other_amounts, self._state.ledger.placer)
 
     def could_admit(self, pod: Pod, name: NodeName) -> bool:
         """Whether a node would admit the pod if nothing ran there."""

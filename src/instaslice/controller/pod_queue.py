@@ -56,8 +56,9 @@ class PodQueue:
             self.newly_queued.add(uid)
             self._orders.wake()
 
-    def refresh(self, pod: Pod) -> None:
-        """Where a pod may go can be narrowed while it waits: it asks for something else then, and keeps its time."""
+    def drop_request(self, pod: Pod) -> None:
+        """Take a pod out of the queue that asks for something else now: where it may go can be narrowed while it waits.
+        It keeps its time."""
         self._state.queue.remove(pod.metadata.uid)
         before = self._placer.forget(pod.metadata.uid)
         if before is not None and gated(pod):
@@ -77,7 +78,7 @@ class PodQueue:
             if uid not in self._state.queue:
                 continue
             try:
-                self.refresh(self._state.pods[uid])
+                self.drop_request(self._state.pods[uid])
                 self.add(self._state.pods[uid])
             except Exception as error:
                 self.quarantine(uid, error)

@@ -94,7 +94,7 @@ class PodReconciler:
         self.lost.discard(uid)
 
     def forget(self, uid: str) -> None:
-        """The pod is gone, or does not ask for slices any more."""
+        """The pod is gone."""
         self.placer.forget(uid)
         self._queue.reset_backoff(uid)
 

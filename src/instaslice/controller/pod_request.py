@@ -28,7 +28,7 @@ class PodRequest:
     """Equal for pods that would get, or be refused, the same."""
     admitted: NodeSet
     """The nodes whose state, taints and labels let it in."""
-    fits_beside: NodeSet
+    fits_other_amounts: NodeSet
     """The nodes that have what it needs beside its slices."""
     fits: NodeSet
     """The same, only where the scheduler would bind it too: it counts our resources by pods, we count slots."""
@@ -94,7 +94,7 @@ class PodRequests:
             our_amounts=ours,
             key=(profiles, tuple(sorted(amounts.items())), where, filtered),
             admitted=self._admitting(where, pod),
-            fits_beside=self._fitting(needs),
+            fits_other_amounts=self._fitting(needs),
             fits=self._fitting(amounts),
             with_room=self._placer.fitting_nodes(profiles),
             invalid=bad,

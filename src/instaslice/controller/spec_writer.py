@@ -1,4 +1,4 @@
-"""Write what is promised into the Instaslice objects: one patch in flight per object, with all that gathered.
+"""Write what is reserved into the Instaslice objects: one patch in flight per object, with all that gathered.
 
 Every patch tests the generation it is based on. The generation changes with the spec and with nothing else, so a leader
 that was replaced without noticing is refused, and status reports do not interfere.
@@ -44,7 +44,7 @@ class SpecWriter:
         """A change from the watch. The spec counts only for objects that are new to us; from then on ours does. Raises
         Deposed for a spec that we did not write: one that we never write again would stay unknown to us."""
         thing = new or old
-        assert thing is not None, "a change has two sides"
+        assert thing is not None, "a change is of an object"
         name = NodeName(thing.metadata.name)
         known = self._objects.get(name)
         if new is None:
@@ -73,7 +73,7 @@ class SpecWriter:
         if known is None:
             return 0.0
         if self._ledger.fleet.full(node):
-            known.begin_at = now  # nothing more can be promised there, so no other change will come
+            known.begin_at = now  # nothing more can be reserved there, so no other change will come
         elif known.begin_at is None:
             known.begin_at = now + initial_delay(self._took, arriving=coming)
         return max(0.0, min(known.begin_at - now, QUIET_SECONDS))

@@ -10,6 +10,7 @@ Level-based: each reconciliation compares one node with its wanted state.
 import logging
 from collections.abc import Sized
 
+from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
 from instaslice.api.names import MANAGED, TAINTED
 from instaslice.kube.cache import Cache
@@ -23,7 +24,6 @@ from instaslice.kube.queue import Queue
 log = logging.getLogger(__name__)
 
 TAINT = Taint(key=MANAGED, effect="NoSchedule")
-MANAGER = "instaslice-controller"
 
 
 class Taints:
@@ -63,7 +63,7 @@ class Taints:
         if not steps:
             return
         try:
-            await self._client.patch(NODES, key, steps, manager=MANAGER)
+            await self._client.patch(NODES, key, steps, manager=names.CONTROLLER)
         except NotFound:
             return
         except Forbidden as error:

@@ -12,7 +12,7 @@ from instaslice.placement import NodeName
 NOT_URGENT_SECONDS: Final = 10.0
 """How long a change of a spec that nobody waits for may wait for others to share one write."""
 BUSY_SECONDS: Final = 0.3
-"""After an order that a pod waits for, while conditions still wait: a burst comes in waves."""
+"""How long after an order that a pod waits for conditions still wait: a burst comes in waves."""
 
 
 class WorkQueues:

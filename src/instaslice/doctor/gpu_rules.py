@@ -10,6 +10,7 @@ from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, 
 from instaslice.doctor.readable import geometries
 from instaslice.geometry import Placement, States
 
+
 def no_overlap(cluster: ObservedCluster) -> Iterator[Finding]:
     running = {pod.metadata.uid for pod in cluster.running}
     for instaslice in cluster.instaslices:

@@ -1,4 +1,4 @@
-"""The queue of waiting pods: by priority, then by arrival; equal requests are tried once.
+"""The queue of waiting pods: by priority, then by age; equal requests are tried once.
 
 Pods that ask for the same on the same nodes have the same request key: when the first of them does not fit, none does.
 A pass therefore tries one pod per key, and a thousand waiting replicas cost as much as one. A key that was refused is
@@ -96,7 +96,7 @@ class WaitingQueue:
         return (position.uid for position in sorted(position for _, position in self._pods.values()))
 
     def add(self, uid: str, key: RequestKey, priority: int, since: float, namespace: str = "") -> bool:
-        """Whether it did not wait before. `since` is when it began to wait."""
+        """Whether it did not wait before. `since` is when the pod was created."""
         if uid in self._pods:
             return False
         self._number += 1

@@ -216,7 +216,7 @@ async def test_a_pod_that_nobody_promised_a_slice_is_refused_by_its_kubelet(clie
     finally:
         await client.apply(policy.BINDINGS, binding, manager="instaslice-local", force=True)
     assert refused.status.phase == "Failed"
-    assert "1 slice 1g.5gb asked for and 0 there that no pod holds" in refused.status.message
+    assert "1 slice of 1g.5gb requested, and 0 there that no pod holds" in refused.status.message
     await client.delete(PODS, Key(namespace, "uninvited"))
 
 

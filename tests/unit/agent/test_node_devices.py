@@ -113,7 +113,7 @@ async def test_two_pods_get_their_own_though_the_second_comes_first(kubelet, ser
 
 async def test_what_is_not_there_is_refused(kubelet, serve):
     await serve(A)
-    with pytest.raises(grpc.aio.AioRpcError, match=r"2 slices 1g\.5gb asked for and 1 there"):
+    with pytest.raises(grpc.aio.AioRpcError, match=r"2 slices of 1g\.5gb requested, and 1 there"):
         await kubelet.admit("a", "1g.5gb-0", "1g.5gb-1")
     assert given(kubelet) == {}
 

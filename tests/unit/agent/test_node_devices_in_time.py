@@ -172,7 +172,7 @@ async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_whi
         side.clock.advance(1)
         await devices._reconcile()
     (note,) = side.notes
-    assert note.startswith("container main of pod team/x asks for a slice 1g.5gb that it was not promised")
+    assert note.startswith("container main of pod team/x asks for a slice 1g.5gb that is not reserved for it")
     devices.allocate([DEVICE])
     await devices._reconcile()
     assert len(side.notes) == 1, "another has it, and time"
@@ -211,9 +211,9 @@ async def test_an_answer_from_before_a_device_id_was_first_handed_out_says_nothi
 async def test_more_device_ids_than_slices_of_one_profile_are_refused_and_each_is_counted_for_its_own(side):
     devices = side.devices()
     update(devices, A)
-    with pytest.raises(NoSlice, match=r"1 slice 3g\.20gb asked for and 0 there"):
+    with pytest.raises(NoSlice, match=r"1 slice of 3g\.20gb requested, and 0 there"):
         devices.allocate(["3g.20gb-0"])
-    with pytest.raises(NoSlice, match=r"2 slices 1g\.5gb asked for and 1 there"):
+    with pytest.raises(NoSlice, match=r"2 slices of 1g\.5gb requested, and 1 there"):
         devices.allocate([DEVICE, NEXT])
     assert not side.paths.assignments.exists()
     assert devices.allocate([DEVICE]) == ["gpu.das.com/slice=1g.5gb-0"]

@@ -176,7 +176,7 @@ def test_a_slice_that_is_of_no_use_again_and_again_is_made_ever_more_seldom(worl
     uid = world.add_pod("1g.5gb")
     world.settle()
     before = world.instaslices["a"].metadata.generation
-    assert why(world, uid).message.endswith("a test; it is placed again in a while")
+    assert why(world, uid).message.endswith("a test; it is tried again after a backoff")
     for _ in range(100):
         world.wait(1)
     assert world.instaslices["a"].metadata.generation - before < 60

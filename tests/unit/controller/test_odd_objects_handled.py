@@ -36,7 +36,7 @@ class CheckedOrders:
             self.dispatcher.instaslice_changed(None, thing)
         for pod in cluster.pods:
             self.dispatcher.pod_changed(None, pod)
-        self.dispatcher.resume()
+        self.dispatcher.start()
 
     def hear(self, change):
         match change.new or change.old:

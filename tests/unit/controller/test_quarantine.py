@@ -214,14 +214,15 @@ async def _raises(error, _):
 
 
 async def test_a_turn_that_fails_costs_the_object_that_it_was_about(controller):
-    assert await controller._apart(ObjectKind.POD, lambda key: _raises(RuntimeError("a defect"), key), "uid") is None
+    defect = RuntimeError("a defect")
+    assert await controller._contained(ObjectKind.POD, lambda key: _raises(defect, key), "uid") is None
     assert controller.dispatcher.state.quarantine.why(ObjectKind.POD, "uid") == "RuntimeError: a defect"
 
 
 @pytest.mark.parametrize("error", [Unreachable("away"), Deposed("another wrote"), asyncio.CancelledError()])
 async def test_what_is_tried_again_and_what_ends_the_process_passes(controller, error):
     with pytest.raises(type(error)):
-        await controller._apart(ObjectKind.POD, lambda key: _raises(error, key), "uid")
+        await controller._contained(ObjectKind.POD, lambda key: _raises(error, key), "uid")
     assert not controller.dispatcher.state.quarantine.failures
 
 

@@ -70,7 +70,7 @@ def test_a_pod_that_the_server_never_lets_go_fails_in_time_and_gives_back(world,
     said = document(world, uid)["status"]
     assert (said["phase"], said["reason"]) == ("Failed", "SliceReleased")
     assert f"refuses to remove its gate (patch pods team/pod-1: {status} " in said["message"]
-    assert said["message"].endswith("; its slices were given back. Create it again")
+    assert said["message"].endswith("; its slices were released. Create it again")
     assert not world.spec("a").allocations
 
 

@@ -126,7 +126,7 @@ def admitted(pod, *things, **more):
 def test_what_is_in_the_way_everywhere(found, words):
     assert set(refusals(uses("data"), *found).values()) == {words}
     storage = stored(*found)
-    assert pre_filter(uses("data"), storage, ClaimsInUse(storage)).everywhere == words
+    assert pre_filter(uses("data"), storage, ClaimsInUse(storage)).rules_out_all == words
 
 
 @pytest.mark.parametrize(

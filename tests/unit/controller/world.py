@@ -127,7 +127,7 @@ class World:
         for resource, cache in _caches(controller).items():
             cache.replace({key_of(thing): thing for thing in self.server.all(resource)})
         self.controller = controller
-        controller.resume()
+        controller.start()
 
     @contextmanager
     def unattended(self):

@@ -76,8 +76,8 @@ class DeviceHolders:
             free = self._assignments.free(profile, wanted, self.held - set(devices))
             if count > free:
                 raise NoSlice(
-                    f"{count} slice{'s' if count > 1 else ''} {profile} asked for and {free} there that no pod holds; "
-                    "slices are made for pods that went through InstaSlice's webhook: create the pod again"
+                    f"{count} slice{'s' if count > 1 else ''} of {profile} requested, and {free} there that no pod holds; "
+                    "slices are created for pods that went through InstaSlice's webhook: create the pod again"
                 )
         for each in devices:
             self._open_since[each] = self._clock.monotonic()
@@ -131,8 +131,8 @@ class DeviceHolders:
             if self._open_for(each, now) >= UNEXPECTED_SECONDS:
                 self._warn_once(
                     {each},
-                    f"{holder} asks for a slice {profile_of(each)} that it was not "
-                    "promised, and will not start: create the pod again, through InstaSlice's webhook",
+                    f"{holder} asks for a slice {profile_of(each)} that is not "
+                    "reserved for it, and will not start: create the pod again, through InstaSlice's webhook",
                 )
 
     def _warn_once(self, devices: set[DeviceId], note: str) -> None:

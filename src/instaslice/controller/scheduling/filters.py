@@ -46,7 +46,7 @@ class Verdict:
     nodes: Mapping[NodeName, Node]
     refused_by: set[type]
     """Collects the filters that refuse anything."""
-    everywhere: str | None = None
+    rules_out_all: str | None = None
     """A reason that rules out all nodes, for example a claim that does not exist."""
 
     def __call__(self, name: NodeName, *, emptied: bool = False) -> str | None:
@@ -97,7 +97,7 @@ class Filters:
         found = known.get(pinned)
         if found is None:
             found = known[pinned] = self._pre_filter(pod, pinned)
-        if found.everywhere is not None:
+        if found.rules_out_all is not None:
             self.held_by_claims.add(pod.metadata.uid)
             self._refused_by.add(VolumeVerdict)
         return found
@@ -190,7 +190,7 @@ class Filters:
 
     def namespace_changed(self, old: Namespace | None, new: Namespace | None) -> bool:
         thing = new or old
-        assert thing is not None, "a change has two sides"
+        assert thing is not None, "a change is of an object"
         name, labels = thing.metadata.name, new.metadata.labels if new is not None else None
         if self._namespaces.get(name) == labels:
             return False
@@ -228,7 +228,7 @@ class Filters:
         if not checks:
             return self._free
         return Verdict(
-            checks, self._nodes, self._refused_by, volume_verdict.everywhere if volume_verdict is not None else None
+            checks, self._nodes, self._refused_by, volume_verdict.rules_out_all if volume_verdict is not None else None
         )
 
     def _remove(self, uid: str) -> bool:

@@ -129,7 +129,7 @@ class VolumeVerdict:
     pod: Pod
     storage: Storage
     used: ClaimsInUse
-    everywhere: str | None = None
+    rules_out_all: str | None = None
     bound: list[tuple[Claim, PersistentVolume]] = field(default_factory=list)
     unbound: list[PersistentVolumeClaim] = field(default_factory=list)
     """To be bound on first use, smallest first."""
@@ -139,8 +139,8 @@ class VolumeVerdict:
 
     def refusal(self, node: Node, *, emptied: bool = False) -> str | None:
         """Why the pod cannot use its volumes there. `emptied`: as if no other pod were on that node."""
-        if self.everywhere is not None:
-            return self.everywhere
+        if self.rules_out_all is not None:
+            return self.rules_out_all
         name = NodeName(node.metadata.name)
         for key, nodes in self.alone.items():
             if not (emptied and nodes == {name}):
@@ -158,7 +158,7 @@ class VolumeVerdict:
 
     def expected(self, node: Node) -> _ExpectedBinding | None:
         """What the scheduler will do there for the unbound claims."""
-        if self.everywhere is not None or not self.unbound:
+        if self.rules_out_all is not None or not self.unbound:
             return None
         found = self._bind(node)
         return None if isinstance(found, str) else found
@@ -263,7 +263,7 @@ def pre_filter(pod: Pod, storage: Storage, used: ClaimsInUse) -> VolumeVerdict |
         claim = storage.claims.get(each.key)
         reason = _not_ready(pod, each, claim, storage)
         if reason or claim is None:
-            verdict.everywhere = reason
+            verdict.rules_out_all = reason
             return verdict
         if claim.bound:
             verdict.bound.append((each, storage.volumes[claim.spec.volume_name]))
