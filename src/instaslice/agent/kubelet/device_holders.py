@@ -76,8 +76,8 @@ class DeviceHolders:
             free = self._assignments.free(profile, wanted, self.held - set(devices))
             if count > free:
                 raise NoSlice(
-                    f"{count} slice{'s' if count > 1 else ''} of {profile} requested, and {free} there that no pod holds; "
-                    "slices are created for pods that went through InstaSlice's webhook: create the pod again"
+                    f"{count} slice{'s' if count > 1 else ''} of {profile} requested, and {free} there that no pod "
+                    "holds; slices are created for pods that went through InstaSlice's webhook: create the pod again"
                 )
         for each in devices:
             self._open_since[each] = self._clock.monotonic()
