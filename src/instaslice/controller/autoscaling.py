@@ -30,6 +30,8 @@ PRIORITY_CLASSES = Resource(
     PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
 )
 
+LEFTOVERS = Key("", "leftovers")
+"""In the queue of placeholders: look for those of earlier versions."""
 PATIENCE = 10.0
 """Seconds that a shape must be wanted before its placeholder is created: most waits end before a new node could be
 ready."""
@@ -101,9 +103,7 @@ class AutoscalingHints:
         selector = Selector(namespace=self._namespace, labels=names.PLACEHOLDER)
         reflector = Reflector(self._client, PODS, self._present, clock=self._clock, rng=self._rng, selector=selector)
         self._present.on_change(self._enqueue)
-        for pod in await self._client.list(PODS, Selector(namespace=self._former, labels=names.PLACEHOLDER)):
-            self._leftovers[key_of(pod)] = pod
-            self._queue.add(key_of(pod))
+        self._queue.add(LEFTOVERS)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
             await self._present.synced()
@@ -116,6 +116,11 @@ class AutoscalingHints:
 
     async def _reconcile(self, key: Key) -> float | None:
         """Create or remove one placeholder; returns the seconds after which to call it again."""
+        if key == LEFTOVERS:
+            for pod in await self._client.list(PODS, Selector(namespace=self._former, labels=names.PLACEHOLDER)):
+                self._leftovers[key_of(pod)] = pod
+                self._queue.add(key_of(pod))
+            return None
         if leftover := self._leftovers.get(key):
             await self._remove(leftover)
             return None

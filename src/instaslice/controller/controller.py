@@ -172,6 +172,8 @@ class Controller:
     async def _decide_when_woken(self) -> None:
         while True:
             await self.orders.woken.wait()
+            # A pass may wake the next: all other tasks have their turn between the two.
+            await asyncio.sleep(0)
             self.orders.woken.clear()
             self._decide()
 

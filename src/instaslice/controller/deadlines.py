@@ -10,9 +10,11 @@ Call = Callable[[float], None]
 
 
 class Deadlines:
-    def __init__(self, failed: Callable[[Exception], object]) -> None:
-        """`failed` receives what a call raises; the others are called all the same."""
+    def __init__(self, failed: Callable[[Exception], object], sooner: Callable[[], object]) -> None:
+        """`failed` receives what a call raises; the others are called all the same. `sooner` is called when the next
+        deadline is an earlier one than before, so that the owner sets its timer again."""
         self._failed = failed
+        self._sooner = sooner
         self._heap: list[tuple[float, int, Call]] = []
         self._number = 0
 
@@ -20,6 +22,8 @@ class Deadlines:
         """Call it, with the time, at the first `run` from then on."""
         self._number += 1
         heappush(self._heap, (due, self._number, call))
+        if self._heap[0][1] == self._number:
+            self._sooner()
 
     @property
     def next(self) -> float | None:

@@ -41,9 +41,9 @@ class Dispatcher:
         self.state = state
         self.limits = limits
         self.placer = PodPlacer(state)
-        self.deadlines = Deadlines(partial(state.quarantine.failed, "what is to be done after a deadline"))
+        self.deadlines = Deadlines(partial(state.quarantine.failed, "what is to be done after a deadline"), orders.wake)
         self.longest_waiting = LongestWaiting(state.ledger, limits.patience)
-        self._queue = PodQueue(state, self.placer, self.deadlines, orders, clock)
+        self._queue = PodQueue(state, self.placer, orders, clock)
         self._pods = PodReconciler(
             state, self.placer, self._queue, self.longest_waiting, self.deadlines, orders, clock, rng, limits
         )

@@ -4,11 +4,9 @@
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 
 from instaslice.api.pods import gated
 from instaslice.controller.cluster_state import ClusterState
-from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.orders import Orders
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
@@ -19,19 +17,11 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 600.0
 
 
 class PodQueue:
-    def __init__(
-        self,
-        state: ClusterState,
-        placer: PodPlacer,
-        deadlines: Deadlines,
-        orders: Orders,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, state: ClusterState, placer: PodPlacer, orders: Orders, clock: Callable[[], float]) -> None:
         self.newly_queued: set[str] = set()
         """Not asked for since they were queued."""
         self._state = state
         self._placer = placer
-        self._deadlines = deadlines
         self._orders = orders
         self._clock = clock
         self._outdated: dict[str, None] = {}
@@ -105,20 +95,15 @@ class PodQueue:
 
     # Back off -------------------------------------------------------------------------------------------------------
 
-    def back_off(self, uid: str, why: str) -> None:
+    def back_off(self, uid: str, why: str) -> float | None:
         """A slice was created in vain. From the second time on the pod is placed again later and later: the reasons for
-        and against a node may alternate for as long as the pod exists."""
+        and against a node may alternate for as long as the pod exists. Returns the seconds until then."""
         count = self._backoffs[uid] = self._backoffs.get(uid, 0) + 1
-        if count > 1:
-            self._state.backing_off[uid] = why
-            wait = exponential_delay(FIRST_BACKOFF, LONGEST_BACKOFF, count - 2)
-            self._deadlines.at(self._clock() + wait, partial(self._backoff_over, uid))
+        if count == 1:
+            return None
+        self._state.backing_off[uid] = why
+        return exponential_delay(FIRST_BACKOFF, LONGEST_BACKOFF, count - 2)
 
     def reset_backoff(self, uid: str) -> None:
         self._backoffs.pop(uid, None)
         self._state.backing_off.pop(uid, None)
-
-    def _backoff_over(self, uid: str, _: float) -> None:
-        pod = self._state.pods.get(uid)
-        if self._state.backing_off.pop(uid, None) is not None and pod is not None and gated(pod):
-            self.add(pod)

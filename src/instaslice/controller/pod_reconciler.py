@@ -166,7 +166,9 @@ class PodReconciler:
 
     def _ungate(self, pod: Pod, reservation: Reservation) -> None:
         if blocked := self._ungate_blocked_by(pod, reservation):
-            self._queue.back_off(pod.metadata.uid, blocked)
+            wait = self._queue.back_off(reservation.uid, blocked)
+            if wait is not None:
+                self._deadlines.at(self._clock() + wait, partial(self._backoff_over, reservation.uid))
             self._place_again(pod, reservation, blocked)
         elif self.state.ledger.nodes[reservation.node].unready:
             # The node would refuse the pod now. `_create_overdue` places it elsewhere if this lasts.
@@ -175,6 +177,10 @@ class PodReconciler:
             for tracked in reservation.allocations if self._failures else ():
                 self._failures.pop(tracked.grant, None)
             self._orders.ungate(reservation.uid)
+
+    def _backoff_over(self, uid: str, _: float) -> None:
+        if self.state.backing_off.pop(uid, None) is not None:
+            self.reconcile(uid)
 
     def _ungate_blocked_by(self, pod: Pod, reservation: Reservation) -> str:
         """Why a pod should keep its gate though its slices exist: its node has been cordoned since, say, and nobody

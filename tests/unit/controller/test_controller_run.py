@@ -389,3 +389,55 @@ async def test_what_the_controller_asks_for_is_granted_with_its_flags(flags):
     assert {call.kind for call in world.server.calls if call.method == "PATCH"} >= (
         {"nodes"} if "taint_nodes" in flags else {"priorityclasses"} if flags else {"pods", "instaslices"}
     )
+
+
+@pytest.mark.parametrize("error", [500, 403])
+async def test_a_list_of_old_placeholders_that_fails_does_not_end_the_controller(error):
+    plant = Plant()
+    uid = plant.world.add_pod("1g.5gb")
+    plant.world.server.refuse("GET", "pods", error)
+    async with plant.running():
+        await plant.passes(20)
+        assert plant.world.running() == [uid]
+
+
+async def test_a_pass_that_wakes_the_next_lets_others_have_their_turn():
+    plant = Plant()
+    async with plant.running() as controller:
+        turns, seen, real = 0, [], controller.dispatcher.decide
+
+        async def beat():
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        def decide():
+            seen.append(turns)
+            real()
+            if len(seen) < 10:
+                controller.orders.wake()
+
+        beating = asyncio.create_task(beat())
+        await settled()
+        controller.dispatcher.decide = decide
+        controller.orders.wake()
+        await settled()
+        beating.cancel()
+        assert len(set(seen)) == 10
+
+
+async def test_a_deadline_that_is_set_between_passes_comes_too():
+    plant = Plant()
+    world = plant.world
+    async with plant.running() as controller:
+        uid = world.add_pod("1g.5gb")
+        await plant.passes(1)
+        assert world.running() == [uid]
+        await plant.passes(1000)  # all earlier deadlines are over
+        world.not_ready("a")
+        await plant.passes(1000)
+        world.mark_pod(uid)  # the node controller deletes it; no kubelet will report its end
+        await plant.passes(1000)
+        assert controller.state.dead_nodes == {"a"}
+        assert not controller.state.ledger.reservations

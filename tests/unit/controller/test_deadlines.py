@@ -12,7 +12,7 @@ def failed():
 
 @pytest.fixture
 def agenda(failed):
-    return Deadlines(failed.append)
+    return Deadlines(failed.append, lambda: None)
 
 
 def test_what_is_due_is_called_in_order_and_the_rest_waits(agenda):
@@ -55,3 +55,11 @@ def test_one_that_fails_costs_the_others_nothing(agenda, failed):
     agenda.run(1.0)
     assert called == [1.0]
     assert [type(each) for each in failed] == [ZeroDivisionError]
+
+
+def test_the_owner_hears_of_a_deadline_that_is_earlier_than_all_others():
+    sooner = []
+    deadlines = Deadlines(None, lambda: sooner.append(deadlines.next))
+    for due in (30.0, 40.0, 20.0, 25.0):
+        deadlines.at(due, lambda _: None)
+    assert sooner == [30.0, 20.0]

@@ -186,7 +186,7 @@ def test_a_pod_that_counts_oddly_and_runs_somewhere_harms_nobody(world):
 
 def test_a_deadline_that_fails_keeps_no_other_from_being_met():
     met, failed = [], []
-    agenda = Deadlines(failed.append)
+    agenda = Deadlines(failed.append, lambda: None)
     agenda.at(1.0, lambda _: 1 / 0)
     agenda.at(1.0, met.append)
     agenda.run(2.0)
