@@ -32,7 +32,7 @@ LEASE = "instaslice-controller"
 EXAMPLES = """\b
 Examples:
   instaslice controller                            in a cluster, as one of two replicas
-  instaslice controller --kubeconfig ~/.kube/config
+  instaslice controller --kubeconfig controller.kubeconfig   outside, as the user or account that the policies trust
   instaslice controller --policy first-fit --patience 60
   instaslice controller --taint-nodes --autoscaling-hints 5
 """

@@ -30,8 +30,8 @@ PRIORITY_CLASSES = Resource(
     PartialObjectMetadata, "PriorityClass", "priorityclasses", group="scheduling.k8s.io", namespaced=False
 )
 
-LEFTOVERS = Key("", "leftovers")
-"""In the queue of placeholders: look for those of earlier versions."""
+SET_UP = Key("", "set up")
+"""In the queue of placeholders, so that it is repeated until it succeeds."""
 PATIENCE = 10.0
 """Seconds that a shape must be wanted before its placeholder is created: most waits end before a new node could be
 ready."""
@@ -98,12 +98,10 @@ class AutoscalingHints:
 
     async def run(self) -> None:
         """Runs until cancelled. Requests that fail are repeated with backoff."""
-        if self._limit:
-            await self._client.apply(PRIORITY_CLASSES, PRIORITY, manager=names.CONTROLLER, force=True)
         selector = Selector(namespace=self._namespace, labels=names.PLACEHOLDER)
         reflector = Reflector(self._client, PODS, self._present, clock=self._clock, rng=self._rng, selector=selector)
         self._present.on_change(self._enqueue)
-        self._queue.add(LEFTOVERS)
+        self._queue.add(SET_UP)
         async with asyncio.TaskGroup() as group:
             group.create_task(reflector.run())
             await self._present.synced()
@@ -114,12 +112,17 @@ class AutoscalingHints:
         if pod is not None:
             self._queue.add(key_of(pod))
 
+    async def _set_up(self) -> None:
+        for pod in await self._client.list(PODS, Selector(namespace=self._former, labels=names.PLACEHOLDER)):
+            self._leftovers[key_of(pod)] = pod
+            self._queue.add(key_of(pod))
+        if self._limit:
+            await self._client.apply(PRIORITY_CLASSES, PRIORITY, manager=names.CONTROLLER, force=True)
+
     async def _reconcile(self, key: Key) -> float | None:
         """Create or remove one placeholder; returns the seconds after which to call it again."""
-        if key == LEFTOVERS:
-            for pod in await self._client.list(PODS, Selector(namespace=self._former, labels=names.PLACEHOLDER)):
-                self._leftovers[key_of(pod)] = pod
-                self._queue.add(key_of(pod))
+        if key == SET_UP:
+            await self._set_up()
             return None
         if leftover := self._leftovers.get(key):
             await self._remove(leftover)

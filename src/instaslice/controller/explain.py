@@ -164,6 +164,9 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
 def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:
     reservation = state.ledger.reservations.get(pod.metadata.uid)
     stage = Stage.STARTING if reservation is not None and reservation.phase(pod) is Phase.CREATED else Stage.CREATING
+    written = pod.condition(names.SLICE_READY)
+    if stage is Stage.STARTING and written is not None and written.reason == "UngateRefused":
+        return stage, written.message  # only the controller has the API server's answer
     return stage, condition.message if condition else "is about to be ungated"
 
 

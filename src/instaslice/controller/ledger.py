@@ -413,6 +413,8 @@ class Ledger:
             try:
                 self._take(record, grant)
             except FleetError as error:
+                if any(tracked.grant == grant for tracked in record.allocations.values()):
+                    continue  # restored just now: the agent has yet to see that an allocation names it
                 # We reserved that placement just now. The agent will refuse, and the pod is placed elsewhere.
                 log.warning("instaslice %s: slice %s lies where something is reserved: %s", record.name, name, error)
                 continue

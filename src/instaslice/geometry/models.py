@@ -81,7 +81,8 @@ def named(name: str) -> Model:
         beginning = [model for model in known() if model.name.lower().startswith(f"{wanted}-")]
         found = beginning[0] if len(beginning) == 1 else None
     if found is None:
-        raise UnknownModel(f"no GPU model {name!r}; known are {', '.join(nearest(name, names()))}")
+        near, all_names = ", ".join(nearest(name, names())), ", ".join(names())
+        raise UnknownModel(f"no GPU model {name!r}; did you mean {near}? Known are {all_names}")
     return found
 
 

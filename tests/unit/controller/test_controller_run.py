@@ -441,3 +441,12 @@ async def test_a_deadline_that_is_set_between_passes_comes_too():
         await plant.passes(1000)
         assert controller.state.dead_nodes == {"a"}
         assert not controller.state.ledger.reservations
+
+
+async def test_hints_without_the_right_to_a_priority_class_do_not_end_the_controller():
+    plant = Plant(hints=2)
+    uid = plant.world.add_pod("1g.5gb")
+    plant.world.server.refuse("PATCH", "priorityclasses", 403)
+    async with plant.running():
+        await plant.passes(20)
+        assert plant.world.running() == [uid]

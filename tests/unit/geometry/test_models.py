@@ -26,7 +26,7 @@ def test_a_model_is_found(name, found):
 
 
 def test_an_unknown_model_is_answered_with_the_nearest_names():
-    with pytest.raises(UnknownModel, match="no GPU model 'A100'; known are A100-40GB, A100-80GB") as caught:
+    with pytest.raises(UnknownModel, match="no GPU model 'A100'; did you mean A100-40GB, A100-80GB") as caught:
         models.named("A100")
     assert "\n" not in str(caught.value)
 
