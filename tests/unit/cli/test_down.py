@@ -15,11 +15,11 @@ def state_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
 
 
-def recorded(name, spec=ClusterSpec()):
+def recorded(name, **spec):
     """A cluster of which nothing runs."""
     cluster = Cluster(name)
     cluster.layout.root.mkdir(parents=True)
-    cluster.layout.record.write_bytes(msgspec.json.encode(ClusterRecord(spec=spec, ports={}, programs={})))
+    cluster.layout.record.write_bytes(msgspec.json.encode(ClusterRecord(spec=ClusterSpec(**spec), ports={}, programs={})))
     return cluster
 
 
@@ -61,7 +61,7 @@ def test_one_that_goes_meanwhile_does_not_keep_the_others(monkeypatch):
 
 
 def test_the_demo_leaves_a_cluster_of_its_name_alone():
-    cluster = recorded("demo", ClusterSpec(nodes=1))
+    cluster = recorded("demo", nodes=1)
     with pytest.raises(BadInput, match="is not from a demo; `instaslice down demo` removes it"):
         CliRunner().invoke(demo.command, [], catch_exceptions=False)
     assert cluster.exists
