@@ -19,7 +19,9 @@ def recorded(name, **spec):
     """A cluster of which nothing runs."""
     cluster = Cluster(name)
     cluster.layout.root.mkdir(parents=True)
-    cluster.layout.record.write_bytes(msgspec.json.encode(ClusterRecord(spec=ClusterSpec(**spec), ports={}, programs={})))
+    cluster.layout.record.write_bytes(
+        msgspec.json.encode(ClusterRecord(spec=ClusterSpec(**spec), ports={}, programs={}))
+    )
     return cluster
 
 
