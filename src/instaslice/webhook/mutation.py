@@ -17,9 +17,10 @@ from instaslice.kube.quantities import nano
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
-from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of
+from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of, zeros_of
 
-FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+HIDES_ALL: Final = {"NVIDIA_VISIBLE_DEVICES": ("", "void", "none"), "CUDA_VISIBLE_DEVICES": ("", "-1")}
+"""Variables that can reach past the slices of a container, and the values by which they hide GPUs instead."""
 WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
 """Annotations that no new pod may have: we write them once its slices exist."""
 TOLERATION: Final = {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}
@@ -29,7 +30,7 @@ Record = dict[str, dict[str, int]]
 
 
 def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
-    """What to change so that the controller takes the pod; nothing for a pod without slices.
+    """What to change so that the controller takes the pod; of a pod without slices, at most that it names zero of them.
 
     Raises Rejected; its message names the container, but not the pod.
     """
@@ -39,8 +40,9 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
             requests[container.name] = slice_requests_of(container, largest)
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
+    renamed = [op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])]
     if not any(requests.values()):
-        return []
+        return renamed
     _check(pod)
     for together in held_together(
         pod.spec.init_containers,
@@ -52,7 +54,7 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
     return [
         *_annotate(pod, record),
         *_gate(pod),
-        *(op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])),
+        *renamed,
         *_tolerate(pod),
     ]
 
@@ -60,15 +62,17 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
 def reapplied(pod: AdmissionPod) -> list[JsonOp]:
     """What to change in an update that writes the names again which we replaced, as `kubectl apply` does with the pod's
     original file: our names stand for them. Everything else is for the API server to judge."""
-    renamed = [op for path, container in pod.containers() for op in _restored_names(path, container)]
-    return [*renamed, *_tolerate(pod)] if renamed else []
+    undone = [op for path, container in pod.containers() for op in _restored_names(path, container)]
+    tolerating = _tolerate(pod) if undone and names.REQUESTED in pod.metadata.annotations else ()
+    return [*undone, *tolerating]
 
 
 def _restored_names(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
-    resources = container.resources
+    yield from _without_zeros(path, container)
+    resources, zeros = container.resources, zeros_of(container)
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         for name, quantity in present.items():
-            if not name.startswith(names.NVIDIA_RESOURCE):
+            if not name.startswith(names.NVIDIA_RESOURCE) or name in zeros:
                 continue
             try:
                 own = present.get(names.resource_name(ProfileName.parse(name)))
@@ -78,10 +82,19 @@ def _restored_names(path: str, container: AdmissionContainer) -> Iterator[JsonOp
                 yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
 
 
+def _without_zeros(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
+    resources = container.resources
+    for name in zeros_of(container):
+        for field, present in (("limits", resources.limits), ("requests", resources.requests)):
+            if name in present:
+                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
+
+
 def _check(pod: AdmissionPod) -> None:
     for _, container in pod.containers():
         for variable in container.env or ():
-            if variable.name in FORBIDDEN_VARIABLES:
+            hiding = HIDES_ALL.get(variable.name)
+            if hiding is not None and (variable.value_from is not None or variable.value not in hiding):
                 raise Rejected(
                     f"container {container.name}: sets {variable.name}, which would reach past its slice; "
                     "leave it out, the container sees the slices that it asks for"
@@ -163,13 +176,14 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
 def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
     """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
     if not requests:
+        yield from _without_zeros(path, container)
         return
     # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
     wanted = {each.resource: str(each.count) for each in requests}
     gb = sum(each.gb for each in requests)
     if gb:
         wanted[names.MEMORY] = str(gb)
-    replaced = {each.written for each in requests}
+    replaced = {*(each.written for each in requests), *zeros_of(container)}
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted
