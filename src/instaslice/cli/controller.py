@@ -13,6 +13,7 @@ import click
 
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
@@ -40,7 +41,13 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--namespace", default=names.NAMESPACE, show_default=True, help="Namespace of the Lease.")
+@click.option(
+    "--namespace",
+    type=ObjectName(namespace=True),
+    default=names.NAMESPACE,
+    show_default=True,
+    help="Namespace of the Lease.",
+)
 @click.option("--identity", help="Unique among the replicas.  [default: host name and process]")
 @click.option(
     "--policy",

@@ -9,8 +9,9 @@ import click
 
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.signals import run_until_signalled
-from instaslice.geometry import models
+from instaslice.geometry import Model, models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.meta import Key
@@ -61,7 +62,13 @@ Examples:
     show_default=True,
     help="Whose caBundle is kept up to date.",
 )
-@click.option("--model", "model_names", multiple=True, help="A GPU model of the cluster; repeat.  [default: all known]")
+@click.option(
+    "--model",
+    "chosen",
+    type=GpuModel(),
+    multiple=True,
+    help="A GPU model of the cluster; repeat.  [default: all known]",
+)
 @click.option(
     "--max-gpus", type=click.IntRange(1), default=MAX_GPUS, show_default=True, help="GPUs of the largest node."
 )
@@ -90,7 +97,7 @@ def command(
     service: str,
     serve_as: tuple[str, ...],
     configuration: str,
-    model_names: tuple[str, ...],
+    chosen: tuple[Model, ...],
     max_gpus: int,
     check_every: float,
     drain: float,
@@ -98,8 +105,7 @@ def command(
 ) -> None:
     """Gate the pods that ask for slices, and reject those that no node could ever serve."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
-    chosen = tuple(models.named(each) for each in model_names) or models.known()
-    webhook = Webhook(LargestNode(chosen, max_gpus))
+    webhook = Webhook(LargestNode(chosen or models.known(), max_gpus))
     namespace, _, name = secret.partition("/")
     if not (namespace and name):
         raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")

@@ -13,6 +13,7 @@
     ├── TooManyRequests         429  retry_after says when
     ├── ServerError             5xx
     ├── Unreachable             no answer at all: refused, reset, timed out
+    │   └── Quiet               a watch without news: nothing changed, or its other end is gone
     ├── Unreadable              an answer, or one object in it, that does not have the form of its kind
     ├── LeaseLost               another replica may lead now
     ├── KubeconfigError         the file that says where the server is
@@ -88,6 +89,11 @@ class ServerError(KubeError):
 
 class Unreachable(KubeError):
     """The request may or may not have been carried out."""
+
+
+class Quiet(Unreachable):
+    """Nothing came on a watch for long. The next connection shows which of the two it is: the server sends no bookmarks
+    of a kind that has not changed since it started."""
 
 
 class Unreadable(KubeError):
