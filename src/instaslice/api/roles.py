@@ -34,7 +34,7 @@ class Role:
 EVENTS: Final = rule("events.k8s.io", "events", "create patch")
 
 
-def controller(*, taint_nodes: bool = False, autoscaling_hints: bool = False) -> Role:
+def controller(*, taint_nodes: bool = False, static_mig_labels: bool = False, autoscaling_hints: bool = False) -> Role:
     """The arguments are the flags of `instaslice controller`."""
     cluster = [
         rule("", "pods", "get list watch patch"),
@@ -49,7 +49,7 @@ def controller(*, taint_nodes: bool = False, autoscaling_hints: bool = False) ->
     ]
     own = [rule("coordination.k8s.io", "leases", "get create update")]
     placeholders = []
-    if taint_nodes:
+    if taint_nodes or static_mig_labels:
         cluster.append(rule("", "nodes", "patch"))
     if autoscaling_hints:
         named = [names.PLACEHOLDER_PRIORITY]

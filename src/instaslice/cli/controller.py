@@ -90,6 +90,11 @@ Examples:
     help=f"Keep the taint {names.MANAGED}:NoSchedule on nodes with sliced GPUs, against pods without slices.",
 )
 @click.option(
+    "--static-mig-labels",
+    is_flag=True,
+    help="Keep on nodes with sliced GPUs the labels that users of static MIG layouts select by.",
+)
+@click.option(
     "--autoscaling-hints",
     type=click.IntRange(0),
     default=0,
@@ -108,6 +113,7 @@ def command(
     bind_timeout: float,
     node_timeout: float,
     taint_nodes: bool,
+    static_mig_labels: bool,
     autoscaling_hints: int,
     rate: float,
 ) -> None:
@@ -124,7 +130,14 @@ def command(
             policies.named(policy),
             clock=clock,
             rng=rng,
-            settings=Settings(limits, who, namespace, taint_nodes, autoscaling_hints),
+            settings=Settings(
+                limits,
+                who,
+                namespace,
+                taint_nodes=taint_nodes,
+                static_mig_labels=static_mig_labels,
+                hints=autoscaling_hints,
+            ),
             leads=lambda: election.is_fresh,
         )
         await election.run(controller.run)

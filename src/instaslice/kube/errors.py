@@ -30,13 +30,23 @@ from instaslice.errors import InstasliceError
 class KubeError(InstasliceError):
     """Base of all; status and reason are 0 and "" where no server answered."""
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
         """Seconds that the server asked us to wait; None where it did not ask."""
+        self.fields = fields
+        """What the server objects to, `.metadata.labels.x`: of an apply, the fields that other managers own."""
 
 
 class Refused(KubeError):
@@ -127,6 +137,7 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 
 class _Cause(msgspec.Struct, gc=False):
     reason: str = ""
+    field: str = ""
 
 
 class _Details(msgspec.Struct, gc=False, rename="camel"):
@@ -155,7 +166,8 @@ def from_answer(what: str, status: int, body: bytes, retry_after: str | None = N
 
 def from_status(what: str, answer: Status, status: int, retry_after: str | None = None) -> KubeError:
     """The error for a Status object, whether it came as an answer or inside a watch."""
-    causes = {cause.reason for cause in (answer.details and answer.details.causes) or ()}
+    listed = (answer.details and answer.details.causes) or []
+    causes = {cause.reason for cause in listed}
     other = ServerError if status >= 500 else Refused if status >= 400 else KubeError
     kind = _BY_STATUS.get(status, other)
     if answer.reason == "AlreadyExists":
@@ -166,4 +178,5 @@ def from_status(what: str, answer: Status, status: int, retry_after: str | None 
     if wait is None and answer.details and answer.details.retry_after_seconds:
         wait = answer.details.retry_after_seconds
     message = f"{what}: {status} {answer.reason}: {answer.message}"
-    return kind(message, status=status, reason=answer.reason, retry_after=wait)
+    fields = tuple(cause.field for cause in listed if cause.field)
+    return kind(message, status=status, reason=answer.reason, retry_after=wait, fields=fields)

@@ -6,7 +6,7 @@ from instaslice.api import names, roles
 
 WHO = {"kind": "ServiceAccount", "namespace": "slices", "name": "controller"}
 CONTROLLER = roles.controller()
-ALL_FLAGS = roles.controller(taint_nodes=True, autoscaling_hints=True)
+ALL_FLAGS = roles.controller(taint_nodes=True, static_mig_labels=True, autoscaling_hints=True)
 ALL = {"controller": CONTROLLER, "controller-flags": ALL_FLAGS, "agent": roles.AGENT, "webhook": roles.webhook()}
 
 
@@ -76,6 +76,7 @@ def test_without_flags_the_controller_writes_no_nodes_and_makes_and_deletes_no_p
 def test_what_a_flag_needs_comes_with_it():
     taints = roles.controller(taint_nodes=True)
     assert may(taints.cluster, "patch", "nodes") and not may(taints.cluster, "create", "priorityclasses")
+    assert roles.controller(static_mig_labels=True) == taints
     hints = roles.controller(autoscaling_hints=True)
     assert may(hints.cluster, "create", "priorityclasses") and not may(hints.cluster, "patch", "nodes")
     assert not may(hints.cluster, "create", "pods") and not may(hints.cluster, "delete", "pods")
