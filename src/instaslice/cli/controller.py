@@ -95,6 +95,11 @@ Examples:
     help="Keep on nodes with sliced GPUs the labels that users of static MIG layouts select by.",
 )
 @click.option(
+    "--keep-quotas",
+    is_flag=True,
+    help="Keep ResourceQuotas on nvidia.com/mig-* counting, with one of ours beside each.",
+)
+@click.option(
     "--autoscaling-hints",
     type=click.IntRange(0),
     default=0,
@@ -114,6 +119,7 @@ def command(
     node_timeout: float,
     taint_nodes: bool,
     static_mig_labels: bool,
+    keep_quotas: bool,
     autoscaling_hints: int,
     rate: float,
 ) -> None:
@@ -136,6 +142,7 @@ def command(
                 namespace,
                 taint_nodes=taint_nodes,
                 static_mig_labels=static_mig_labels,
+                keep_quotas=keep_quotas,
                 hints=autoscaling_hints,
             ),
             leads=lambda: election.is_fresh,

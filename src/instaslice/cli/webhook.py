@@ -13,8 +13,10 @@ from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.geometry import Model, models
 from instaslice.kube.client import Client
-from instaslice.kube.clock import SystemClock
+from instaslice.kube.clock import Clock, SystemClock
+from instaslice.kube.errors import KubeconfigError
 from instaslice.kube.meta import Key
+from instaslice.webhook import quota_notice
 from instaslice.webhook.certificate_sources import (
     RENEW_SECONDS,
     CertificateSource,
@@ -118,10 +120,11 @@ def command(
     async def run() -> None:
         async with AsyncExitStack() as stack:
             certificates: CertificateSource
+            client = await _connected(stack, kubeconfig, clock, needed=cert_dir is None)
             if cert_dir is not None:
                 certificates = FileSource(cert_dir)
             else:
-                client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+                assert client is not None, "it is needed"
                 served = [f"{service}.{namespace}.svc", *serve_as]
                 certificates = SecretSource(
                     client, Key(namespace, name), served, configuration=configuration, clock=clock
@@ -129,6 +132,20 @@ def command(
             await start(certificates, clock)
             async with serving(webhook, certificates.context, host=host, port=port) as bound:
                 click.echo(f"serving on port {bound}")
-                await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)
+                async with asyncio.TaskGroup() as group:
+                    noticing = group.create_task(quota_notice.report(client)) if client else None
+                    await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)
+                    if noticing:
+                        noticing.cancel()
 
     asyncio.run(run())
+
+
+async def _connected(stack: AsyncExitStack, kubeconfig: Path | None, clock: Clock, *, needed: bool) -> Client | None:
+    """A client for as long as the stack; None where nothing says how to connect, unless it is needed."""
+    try:
+        return await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+    except KubeconfigError:
+        if needed:
+            raise
+        return None

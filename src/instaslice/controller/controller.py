@@ -23,6 +23,7 @@ from instaslice.controller.autoscaling import AutoscalingHints
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.kept_quotas import KeptQuotas
 from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import PodCondition
@@ -70,6 +71,7 @@ class Settings:
     namespace: str = names.NAMESPACE
     taint_nodes: bool = False
     static_mig_labels: bool = False
+    keep_quotas: bool = False
     hints: int = 0
     """Placeholder pods for node autoscalers, at most."""
 
@@ -106,6 +108,7 @@ class Controller:
         )
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
         self._labels = StaticMigLabels(client, self.nodes, self.instaslices, clock, wanted=settings.static_mig_labels)
+        self._quotas = KeptQuotas(client, clock, rng, wanted=settings.keep_quotas)
         # Also with none: those of an earlier time have to go.
         self._hints = AutoscalingHints(
             client, clock, names.PLACEHOLDERS, settings.hints, rng=rng, former=settings.namespace
@@ -142,6 +145,7 @@ class Controller:
             group.create_task(self._learn(), name="learn")
             group.create_task(self._taints.run(), name="taint nodes")
             group.create_task(self._labels.run(), name="label nodes")
+            group.create_task(self._quotas.run(), name="keep quotas")
             self.nodes.on_change(self._node_shape)
             group.create_task(self._hints.run(), name="autoscaling hints")
             group.create_task(self._hinting.work(self._hint), name="work out hints")

@@ -17,7 +17,7 @@ from instaslice.kube.quantities import nano
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
-from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of, zeros_of
+from instaslice.webhook.slice_requests import SliceRequest, slice_names, slice_requests_of, zeros_of
 
 HIDES_ALL: Final = {"NVIDIA_VISIBLE_DEVICES": ("", "void", "none"), "CUDA_VISIBLE_DEVICES": ("", "-1")}
 """Variables that can reach past the slices of a container, and the values by which they hide GPUs instead."""
@@ -35,9 +35,10 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
     Raises Rejected; its message names the container, but not the pod.
     """
     requests: dict[str, list[SliceRequest]] = {}
+    before = _recorded(pod)
     for _, container in pod.containers():
         try:
-            requests[container.name] = slice_requests_of(container, largest)
+            requests[container.name] = slice_requests_of(container, largest, before.get(container.name, ()))
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
     renamed = [op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])]
@@ -50,7 +51,7 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
         lambda container: {each.profile: each.count for each in requests[container.name]},
     ):
         largest.check_fits(together)
-    record = _record(pod, requests)
+    record = _record(before, requests)
     return [
         *_annotate(pod, record),
         *_gate(pod),
@@ -109,10 +110,10 @@ def _check(pod: AdmissionPod) -> None:
         )
 
 
-def _record(pod: AdmissionPod, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
+def _record(recorded: Record, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
     """What was requested, under the names that the user wrote. An annotation that is there already must be the one we
     wrote: it came with our gate and says what the containers request now. What another webhook added since is added."""
-    record = _recorded(pod)
+    record = dict(recorded)
     for name, before in record.items():
         present = {each.resource: each.count for each in requests.get(name, ()) if each.written == each.resource}
         if _renamed(before) != present:
@@ -183,7 +184,7 @@ def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRe
     gb = sum(each.gb for each in requests)
     if gb:
         wanted[names.MEMORY] = str(gb)
-    replaced = {*(each.written for each in requests), *zeros_of(container)}
+    replaced = slice_names(container)
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted

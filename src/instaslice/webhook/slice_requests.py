@@ -5,7 +5,7 @@ as JupyterHub's write `nvidia.com/mig-1g.5gb: 0` for a notebook without a GPU.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from instaslice.api import names
@@ -38,11 +38,15 @@ class SliceRequest:
         return self.profile.gb * self.count
 
 
-def slice_requests_of(container: AdmissionContainer, largest: LargestNode) -> list[SliceRequest]:
-    """The slices that one container requests, by resource name."""
+def slice_requests_of(
+    container: AdmissionContainer, largest: LargestNode, recorded: Iterable[str] = ()
+) -> list[SliceRequest]:
+    """The slices that one container requests, by resource name. `recorded` are the names that it had when it was seen
+    before: one that is there again, beside ours for it, is the default of a LimitRange, which the API server fills in
+    once more after the rename."""
     limits, requests = container.resources.limits, container.resources.requests
-    none = zeros_of(container)
-    found = [_slice_request(name, limits, requests, largest) for name in _named(container) if name not in none]
+    passed = {*zeros_of(container), *(name for name in recorded if name.startswith(names.NVIDIA_RESOURCE))}
+    found = [_slice_request(name, limits, requests, largest) for name in slice_names(container) if name not in passed]
     twice = [profile for profile, count in Counter(each.profile for each in found).items() if count > 1]
     if twice:
         both = " and ".join(each.written for each in found if each.profile == twice[0])
@@ -53,10 +57,10 @@ def slice_requests_of(container: AdmissionContainer, largest: LargestNode) -> li
 def zeros_of(container: AdmissionContainer) -> list[str]:
     """The resource names of slices that one container requests none of."""
     fields = (container.resources.limits, container.resources.requests)
-    return [name for name in _named(container) if all(nano(field.get(name, 0)) == 0 for field in fields)]
+    return [name for name in slice_names(container) if all(nano(field.get(name, 0)) == 0 for field in fields)]
 
 
-def _named(container: AdmissionContainer) -> list[str]:
+def slice_names(container: AdmissionContainer) -> list[str]:
     """The resource names that are, or are meant to be, those of slices."""
     written = {*container.resources.limits, *container.resources.requests}
     return sorted(name for name in written if name.lower().startswith(PREFIXES))

@@ -18,6 +18,8 @@ from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
 from instaslice.errors import leaves
 from instaslice.kube.core import EVENTS, PODS
+from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota, ResourceQuotaSpec
 from instaslice.placement import policies
 
 SPEC = Call("PATCH", "instaslices")
@@ -377,15 +379,27 @@ async def test_labels_that_may_not_be_removed_any_more_are_named_once(caplog):
 VERBS = {"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get", "list"}}
 
 
+WRITTEN_WITH = {
+    "taint_nodes": "nodes",
+    "static_mig_labels": "nodes",
+    "keep_quotas": "resourcequotas",
+    "autoscaling_hints": "priorityclasses",
+}
+"""Flag → the kind that is patched with it alone."""
+
+
 @pytest.mark.parametrize(
     "flags",
-    [{}, {"taint_nodes": True}, {"static_mig_labels": True}, {"autoscaling_hints": True}],
-    ids=["none", "taint", "labels", "hints"],
+    [{}, *({flag: True} for flag in WRITTEN_WITH)],
+    ids=["none", *WRITTEN_WITH],
 )
 async def test_what_the_controller_asks_for_is_granted_with_its_flags(flags):
     hints = int(flags.get("autoscaling_hints", False))
     plant = Plant(**{flag: on for flag, on in flags.items() if flag != "autoscaling_hints"}, hints=hints)
     world = plant.world
+    meta = ObjectMeta(namespace="team", name="gpus")
+    spec = ResourceQuotaSpec(hard={"requests.nvidia.com/mig-7g.40gb": "2"})
+    world.server.put(RESOURCE_QUOTAS, ResourceQuota(metadata=meta, spec=spec))
     async with plant.running():
         for _ in range(3):
             world.add_pod("7g.40gb", cpu="2")
@@ -408,13 +422,9 @@ async def test_what_the_controller_asks_for_is_granted_with_its_flags(flags):
         )
     ]
     assert not refused
-    assert {call.kind for call in world.server.calls if call.method == "PATCH"} >= (
-        {"nodes"}
-        if {"taint_nodes", "static_mig_labels"} & flags.keys()
-        else {"priorityclasses"}
-        if flags
-        else {"pods", "instaslices"}
-    )
+    patched = {call.kind for call in world.server.calls if call.method == "PATCH"}
+    assert patched & set(WRITTEN_WITH.values()) == {WRITTEN_WITH[flag] for flag in flags}
+    assert "pods" in patched
 
 
 @pytest.mark.parametrize("error", [500, 403])

@@ -146,6 +146,16 @@ def test_zero_of_one_profile_beside_one_of_another_is_dropped():
     assert json.loads(after["metadata"]["annotations"][names.REQUESTED]) == {"main": {FIVE: 1}}
 
 
+@pytest.mark.parametrize("default", ["0", "1", "2"])
+def test_a_default_of_the_namespace_that_comes_back_after_the_rename_is_dropped(default):
+    """The API server fills in what a LimitRange gives, calls us, fills it in again, and calls us again."""
+    once = mutated(pod(container(limits={FIVE: "2", "cpu": "1"})))
+    refilled = copy.deepcopy(once)
+    for field in ("limits", "requests"):
+        refilled["spec"]["containers"][0]["resources"][field][FIVE] = default
+    assert mutated(refilled) == once
+
+
 def test_a_pod_with_zero_slices_can_be_applied_again():
     """From the file that it was made from; it gets nothing that it had not before."""
     before = pod(container(limits={FIVE: "0", "cpu": "1"}))
