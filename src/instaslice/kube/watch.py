@@ -148,15 +148,18 @@ class Reflector(Generic[T]):
 
     async def _connect(self) -> None:
         """One connection to its end. Leaves `_version` where the next one may resume."""
+        refused: errors.KubeError | None = None
         if self._version is None and self._watch_list:
             try:
                 await self._stream({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
                 return
             except (errors.Invalid, errors.BadRequest) as error:
-                log.info("%s; this server has no watch-list, listing in pages", error)
-                self._watch_list = False
+                self._watch_list, refused = False, error
         if self._version is None:
             await self._list()
+            if refused is not None:
+                # Not before: a list is refused too where it is the selector that the server cannot read.
+                log.info("%s; this server has no watch-list, listing in pages", refused)
         elif self.failure is not None:
             self._check_progress(await self._client.version(self._resource, self._selector))
         await self._stream({"resourceVersion": self._version or ""})

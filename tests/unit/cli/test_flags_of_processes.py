@@ -21,7 +21,7 @@ def refused(command, *words):
         pytest.param(
             agent.command,
             ["--emulated", "--node", "x", "--model", "foo"],
-            "Invalid value for '--model': no GPU model 'foo'; did you mean",
+            "Invalid value for '--model': no GPU model 'foo'. Known are A30, A100-40GB",
             id="a model that nobody knows",
         ),
         pytest.param(
