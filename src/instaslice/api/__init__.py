@@ -7,7 +7,6 @@ pods        how we read a pod: its gate, our annotations, what its containers ho
 geometries  a GPU model as it is in a status, and back
 node_resources  what GPUs could hold at most
 nvidia_labels   node labels of a static MIG layout, as NVIDIA writes them
-quota_names     names in quotas that count nothing any more, and those that do
 snapshot    everything a cluster says at one moment: lists of one revision
 summary     what `kubectl get instaslices` prints, from a status
 roles       what each of our processes may do, as RBAC rules

@@ -16,7 +16,6 @@ from random import Random
 from typing import Any
 
 from instaslice.api import names
-from instaslice.api.quota_names import renamed_in_quota
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
@@ -102,7 +101,7 @@ def remaining(quota: ResourceQuota) -> dict[str, str]:
     return {
         new: str(max(0, whole(most) - whole(used.get(item, 0))))
         for item, most in sorted(quota.spec.hard.items())
-        if (new := renamed_in_quota(item))
+        if (new := names.renamed_in_quota(item))
     }
 
 

@@ -41,9 +41,11 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
             requests[container.name] = slice_requests_of(container, largest, before.get(container.name, ()))
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
-    renamed = [op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])]
+    resources = [
+        op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])
+    ]
     if not any(requests.values()):
-        return renamed
+        return resources
     _check(pod)
     for together in held_together(
         pod.spec.init_containers,
@@ -55,7 +57,7 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
     return [
         *_annotate(pod, record),
         *_gate(pod),
-        *renamed,
+        *resources,
         *_tolerate(pod),
     ]
 
@@ -69,26 +71,17 @@ def reapplied(pod: AdmissionPod) -> list[JsonOp]:
 
 
 def _restored_names(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
-    yield from _without_zeros(path, container)
     resources, zeros = container.resources, zeros_of(container)
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         for name, quantity in present.items():
-            if not name.startswith(names.NVIDIA_RESOURCE) or name in zeros:
-                continue
-            try:
-                own = present.get(names.resource_name(ProfileName.parse(name)))
-            except UnknownProfile:
-                continue
-            if own is not None and nano(own) == nano(quantity):
+            if name in zeros or _stands_for(present, name, quantity):
                 yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
 
 
-def _without_zeros(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
-    resources = container.resources
-    for name in zeros_of(container):
-        for field, present in (("limits", resources.limits), ("requests", resources.requests)):
-            if name in present:
-                yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
+def _stands_for(present: Mapping[str, str | int], name: str, quantity: str | int) -> bool:
+    """Whether our name for this one is there beside it, with the same quantity."""
+    own = present.get(names.renamed(name) or "")
+    return own is not None and nano(own) == nano(quantity)
 
 
 def _check(pod: AdmissionPod) -> None:
@@ -175,10 +168,8 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
 
 
 def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
-    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
-    if not requests:
-        yield from _without_zeros(path, container)
-        return
+    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone. Zero
+    slices are left out."""
     # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
     wanted = {each.resource: str(each.count) for each in requests}
     gb = sum(each.gb for each in requests)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from instaslice.api import names
-from instaslice.api.quota_names import renamed, renamed_in_quota
 from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES
 from instaslice.kube.errors import KubeError
@@ -49,7 +48,7 @@ def of_quotas(quotas: Iterable[ResourceQuota]) -> Iterator[str]:
         idle = {
             item: new
             for item in sorted(quota.spec.hard)
-            if (new := renamed_in_quota(item)) and (quota.metadata.namespace, new) not in counted
+            if (new := names.renamed_in_quota(item)) and (quota.metadata.namespace, new) not in counted
         }
         if idle:
             yield (
@@ -65,7 +64,7 @@ def of_limits(limits: Iterable[LimitRange]) -> Iterator[str]:
         named = {
             name for item in items for field in (item.max, item.min, item.max_limit_request_ratio) for name in field
         }
-        broken = {name: new for name in sorted(named) if (new := renamed(name))}
+        broken = {name: new for name in sorted(named) if (new := names.renamed(name))}
         if broken:
             yield (
                 f"limitrange {key_of(each)}: it limits {', '.join(broken)}, which no pod has any more, as InstaSlice "
