@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 INTERVAL: Final = 20.0
 """Seconds between two lines where there is no terminal."""
+FORESEEABLE: Final = 0.03
+"""The part that must be done before the time left is estimated: before that, one slow start makes it hours."""
 
 
 class Progress(Protocol):
@@ -49,7 +51,8 @@ class ConsoleProgress:
         elif done and total and (now := time.monotonic()) >= self._next:
             self._next = now + INTERVAL
             left = (now - self._began) / done * (total - done)
-            print(f"{self.title}: {done / total:.0%}, {in_minutes(left)} left", file=sys.stderr, flush=True)
+            estimate = f", {in_minutes(left)} left" if done >= FORESEEABLE * total else ""
+            print(f"{self.title}: {done / total:.0%}{estimate}", file=sys.stderr, flush=True)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

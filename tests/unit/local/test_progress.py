@@ -28,6 +28,13 @@ def test_a_log_gets_a_line_from_time_to_time_with_the_time_left(clock, capsys):
     ]
 
 
+def test_the_time_left_is_estimated_once_enough_is_done(clock, capsys):
+    with ConsoleProgress("building kubernetes") as shown:
+        clock[0] += INTERVAL
+        shown.step(1, 1500)
+    assert capsys.readouterr().err.splitlines()[1:] == ["building kubernetes: 0%"]
+
+
 @pytest.mark.parametrize("done, total", [(0, 0), (5, 0), (0, 10)], ids=["nothing known", "no total", "nothing done"])
 def test_nothing_is_estimated_from_nothing(clock, capsys, done, total):
     with ConsoleProgress("downloading") as shown:
