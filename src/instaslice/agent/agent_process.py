@@ -72,6 +72,7 @@ class AgentProcess:
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
         self._objects: Cache[Instaslice] = Cache()
+        self._wanted = f"with labels {selector.labels}" if selector.labels else selector.fields.partition("=")[2]
         # An object has the name of its node, and none of its labels.
         by_name = Selector(fields=selector.fields)
         self._reflectors = (
@@ -92,7 +93,10 @@ class AgentProcess:
             freeze_heap()
             self._nodes.on_change(self._node_changed)
             self._objects.on_change(self._object_changed)
-            log.info("serving %d nodes", len(self._nodes))
+            if len(self._nodes):
+                log.info("serving %d nodes", len(self._nodes))
+            else:
+                log.warning("no node %s yet; it will be served as soon as there is one", self._wanted)
             if self._devices is not None:
                 tasks.create_task(self._devices.run(self._warn_no_slice, self._kubelet_changed))
             await self._queue.work(self._reconcile_or_retry, workers=WORKERS)

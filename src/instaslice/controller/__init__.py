@@ -26,6 +26,8 @@
     node_capacity      what is left on each node beside what is charged to it
     scheduling         what else kube-scheduler looks at: volumes, other pods, spread, host ports
     taints             the taint of managed nodes
+    static_mig_labels  node labels that users of static MIG layouts select by
+    kept_quotas        quotas on NVIDIA's names keep counting
     autoscaling        shows node autoscalers what pods wait for
     placeholders       the pods that show it
     node_shapes        the shapes of node that an autoscaler could add

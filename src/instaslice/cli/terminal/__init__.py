@@ -1,6 +1,8 @@
 """What commands read from and show to their user; no module here is a command.
 
 finite_range    numbers on the command line
+object_name     names of Kubernetes objects
+gpu_model       GPU models
 program_source  options that say where the programs of a local cluster come from
 signals         run until SIGTERM or Ctrl-C
 bars            GPUs as bars of coloured cells
