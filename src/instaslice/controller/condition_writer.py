@@ -1,15 +1,22 @@
 """Writes a pod's condition and the Event that goes with it, at every turn of its lifecycle.
 
 Gates go first: while pods wait for theirs, conditions are written at a pace that leaves the API server to them.
+
+What a waiting pod waits for can change without any turn of its own: nodes are cordoned, another pod takes the memory.
+So after each decision waiting requests are judged again, and a condition is written again if what is short has changed
+and not only a number. Both have a bound per second, however many pods wait.
 """
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from functools import partial
+from typing import Final
 
 from instaslice.api import names
 from instaslice.controller.cluster_state import ClusterState
-from instaslice.controller.pod_condition import PodCondition, condition_of
+from instaslice.controller.feasible_nodes import without_numbers
+from instaslice.controller.pod_condition import PodCondition, condition_of, substance_of
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.errors import InstasliceError
@@ -19,6 +26,7 @@ from instaslice.kube.core import PODS, Pod
 from instaslice.kube.errors import Conflict, NotFound
 from instaslice.kube.events import EventKey, Recorder, reference
 from instaslice.kube.meta import key_of
+from instaslice.kube.queue import Queue
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +34,24 @@ CONTROLLER = "gpu.das.com/controller"
 WAITING_PAUSE, READY_PAUSE = 0.05, 0.5
 """Seconds between two conditions while pods wait for a gate: of pods that wait, and of pods that are ready. Some of
 both are written each second, as a lasting load must not silence us."""
+REVISE_PAUSE: Final = 1.0
+"""Seconds from a decision to the next step of a revision, and between two steps."""
+REVISE_STEP_SECONDS: Final = 0.02
+"""After which a step ends: how long everything else may have to wait for it."""
+MOST_REVISED: Final = 5
+"""Conditions that are written again after one step."""
+REVISED_AGAIN_SECONDS: Final = 10.0
+"""Between two messages of one pod with the same reason: what is short can change with every pod that comes or ends."""
+REVISION: Final = "revision"
+"""The one key of a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a pod's condition says: None where an earlier process wrote something else than we would."""
+
+    substance: str | None
+    at: float
 
 
 class ConditionWriter:
@@ -38,6 +64,19 @@ class ConditionWriter:
         self._orders = orders
         self._clock = clock
         self._recorder = Recorder(client, controller=CONTROLLER, instance=instance, clock=clock)
+        self._said: dict[str, Said] = {}
+        """By the uid of a pod that waits."""
+        self._outdated: set[str] = set()
+        """Pods whose message is written again though the reason is the same."""
+        self._revisions: Queue[str] = Queue(clock=clock)
+        self._unrevised: list[str] = []
+        """The first pod of each request that is still to be judged in this round, the next one last."""
+        self._version: int | None = None
+        """Of the cluster's state when this round began; None if another has to follow."""
+
+    def revise(self) -> None:
+        """Something was decided or has changed: have what waiting pods say judged again. Safe to repeat."""
+        self._revisions.add_after(REVISION, REVISE_PAUSE)
 
     def event(self, pod: Pod, condition: PodCondition) -> None:
         said = EventKey(reference(PODS, pod), condition.warning, condition.reason, "Slice", condition.message)
@@ -49,6 +88,7 @@ class ConditionWriter:
             group.create_task(self._recorder.run(), name="record events")
             group.create_task(self._orders.waiting_conditions.work(waiting), name="conditions of waiting pods")
             group.create_task(self._orders.ready_conditions.work(ready), name="conditions of ready pods")
+            group.create_task(self._revisions.work(self._revise), name="revise conditions")
 
     async def _paced(self, pause: float, uid: str) -> None:
         if self._orders.busy():
@@ -66,19 +106,81 @@ class ConditionWriter:
         if found is None or pod is None:
             return
         before = pod.condition(names.SLICE_READY)
-        said_before = before is not None and before.reason == found.reason
-        if before and said_before and (before.message == found.message or not found.message_matters):
+        same_reason = before is not None and before.reason == found.reason
+        if before is not None and same_reason and not self._is_news(uid, before.message, found):
+            self._outdated.discard(uid)
             return
+        since = before.last_transition_time if before is not None and same_reason else None
         self.event(pod, found)
         condition = {
             "type": names.SLICE_READY,
             "status": "True" if found.ready else "False",
             "reason": found.reason,
             "message": found.message,
-            "lastTransitionTime": self._clock.now().strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "lastTransitionTime": (since or self._clock.now()).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
         body = {"metadata": {"uid": uid}, "status": {"conditions": [condition]}}
         try:
             await self._client.strategic_merge(PODS, key_of(pod), body, manager=names.CONTROLLER, subresource="status")
         except (NotFound, Conflict):
             return  # gone, or a new pod of that name
+        self._outdated.discard(uid)
+        self._said[uid] = Said(found.substance, self._clock.monotonic())
+
+    def _is_news(self, uid: str, before: str, found: PodCondition) -> bool:
+        """Whether a message is written though the reason stays the same."""
+        said = self._said.get(uid)
+        if said is None:
+            # An earlier process wrote it. If it means something else a revision will write it: not all at once.
+            same = without_numbers(before) == without_numbers(found.message)
+            self._said[uid] = said = Said(found.substance if same else None, float("-inf"))
+        if before == found.message or found.message_matters:
+            return before != found.message
+        return uid in self._outdated and said.substance != found.substance
+
+    # Revise ---------------------------------------------------------------------------------------------------------
+
+    async def _revise(self, _: str) -> float | None:
+        """One step of a round over all waiting requests; the seconds until the next."""
+        if not self._unrevised and not self._begin_round():
+            return None
+        now, left = self._clock.monotonic(), MOST_REVISED
+        while self._unrevised and left and self._clock.monotonic() < now + REVISE_STEP_SECONDS:
+            head = self._unrevised.pop()
+            try:
+                left -= self._revise_alike(head, now, left)
+            except Exception as error:
+                self._state.quarantine.failed(f"revising the condition of pod {head}", error)
+        return REVISE_PAUSE
+
+    def _begin_round(self) -> bool:
+        """Whether anything has changed since the last round began, or that one left something."""
+        version, queue = self._state.version, self._state.queue
+        self._said = {uid: said for uid, said in self._said.items() if uid in self._state.pods}
+        self._outdated &= self._said.keys()
+        if not len(queue) or version == self._version:
+            return False
+        self._version = version
+        self._unrevised = [head.uid for head in reversed(queue.heads_round_robin())]
+        return True
+
+    def _revise_alike(self, head: str, now: float, most: int) -> int:
+        """Have the conditions of pods with one request written again that say something else; how many."""
+        if head not in self._state.queue:
+            return 0  # placed meanwhile, which was a change
+        substance = substance_of(self._state, self._placer, head)
+        if substance is None:
+            return 0
+        outdated: list[str] = []
+        for uid in self._state.queue.alike(head):
+            said = self._said.get(uid)
+            if said is None or said.substance == substance:
+                continue  # its first condition is on the way
+            if now - said.at < REVISED_AGAIN_SECONDS or len(outdated) == most:
+                self._version = None
+                continue
+            outdated.append(uid)
+        for uid in outdated:
+            self._outdated.add(uid)
+            self._orders.update_condition(uid)
+        return len(outdated)
