@@ -31,8 +31,8 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
     holds: dict[str, int]
     """Profile → how many slices."""
     since: datetime | None
-    ending: bool = False
-    """Whether the pod is being deleted."""
+    ending: str = ""
+    """`is being deleted`, `has ended` or `is gone`: its slices are about to be free."""
 
 
 def owner_of(pod: Pod) -> tuple[str, str] | None:
@@ -85,7 +85,7 @@ def rollout(pod: Pod, held: Iterable[Holder], others: Iterable[Pod], deployment:
     old = [each for each in held if each.pod in older]
     if not old:
         return ""
-    listed = ", ".join(each.pod + (", which is being deleted" if each.ending else "") for each in old[:3])
+    listed = ", ".join(each.pod + (f", which {each.ending}" if each.ending else "") for each in old[:3])
     listed += f" and {len(old) - 3} more" if len(old) > 3 else ""
     return f"its own Deployment {owner[1]} is in a rollout, and its older pods hold slices ({listed}): " + _advice(
         owner[1], pod.metadata.namespace, deployment
@@ -128,8 +128,16 @@ def _holder(node: NodeName, key: Key | None, pod: Pod | None, counts: Counter[st
         node=node,
         holds=dict(counts),
         since=_since(pod) if pod is not None else None,
-        ending=pod is not None and pod.metadata.deletion_timestamp is not None,
+        ending=_ending(pod) if key is not None else "",
     )
+
+
+def _ending(pod: Pod | None) -> str:
+    if pod is None:
+        return "is gone"
+    if pod.ended:
+        return "has ended"
+    return "is being deleted" if pod.metadata.deletion_timestamp is not None else ""
 
 
 def _since(pod: Pod) -> datetime | None:

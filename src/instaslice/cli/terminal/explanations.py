@@ -67,7 +67,7 @@ def _holder(holder: Holder, now: datetime) -> str:
     who = f"pod {holder.pod}" if holder.pod else "slices that InstaSlice did not create"
     owner = f" ({holder.owner})" if holder.owner else ""
     since = _age(holder.since, now)
-    ending = ", is being deleted" if holder.ending else ""
+    ending = f"; it {holder.ending}, and its slices are about to be free" if holder.ending else ""
     return f"{who}{owner}: {_slices(holder.holds)} on {holder.node}{f', for {since}' if since else ''}{ending}"
 
 
