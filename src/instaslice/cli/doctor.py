@@ -78,7 +78,8 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
             found = await wait_until_settled(client, wait, on_progress=on_progress)
         cluster = await ObservedCluster.read(client, clock)
     except Forbidden as error:
-        message = f"may not be read ({error.message}); grant `list` on pods, nodes and instaslices.{names.GROUP}"
+        missing = f"pods, nodes and instaslices.{names.GROUP}"
+        message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
         return sorted([*examine_installation(installation), unread])
     if wait and any(each.transient for each in examine_installation(installation)):

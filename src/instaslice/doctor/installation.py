@@ -149,7 +149,9 @@ class _Reader:
             return await read
         except (Refused, NotFound) as error:
             group = f".{resource.group}" if resource.group else ""
-            self.note(thing, f"may not be read ({error.message}); grant `{verb}` on {resource.plural}{group}")
+            self.note(
+                thing, f"may not be read ({error.status} {error.reason}); grant `{verb}` on {resource.plural}{group}"
+            )
         except KubeError as error:
             self.note(thing, f"cannot be read ({error.message})")
         return None

@@ -31,7 +31,7 @@ def examine_installation(
     """Everything that is wrong with it, and what could not be looked at; sorted."""
     rules: tuple[Rule, ...] = (webhook_called, policies_bound, controller_leads, definition_matches, quota_counts)
     found = [finding for rule in rules for finding in rule(installation)]
-    return sorted({*found, *pod_seen(pods, nodes), *installation.not_checked})
+    return sorted({*found, *pod_seen(installation, pods, nodes), *installation.not_checked})
 
 
 def webhook_called(installation: Installation) -> Iterator[Finding]:

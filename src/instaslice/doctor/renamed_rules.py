@@ -75,7 +75,7 @@ def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     return value is None
 
 
-def pod_seen(pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Finding]:
+def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Finding]:
     """A pod that waits for names that NVIDIA's device plugin serves somewhere is not for us."""
     served = {name for node in nodes for name, amount in node.status.allocatable.items() if str(amount) != "0"}
     for pod in pods:
@@ -93,8 +93,11 @@ def pod_seen(pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Finding]:
             - served
         )
         if asked:
-            message = (
-                f"waits for {', '.join(asked)}, which no node has: it is older than InstaSlice here, or its namespace "
-                f"is opted out ({names.OPT_OUT}={names.OPTED_OUT}); then take the label away; create the pod again"
+            why = (
+                "it was created before InstaSlice's webhook saw the pods of its namespace; create it again"
+                if _served(installation, pod.metadata.namespace)
+                else "InstaSlice's webhook is not called for its namespace; take the label "
+                f"{names.OPT_OUT}={names.OPTED_OUT} away if it has it, and create the pod again"
             )
+            message = f"waits for {', '.join(asked)}, which no node has: {why}"
             yield Finding(Invariant.POD_SEEN, object_name(pod), message)

@@ -7,6 +7,7 @@ network: from elsewhere nothing can be said but whether it has endpoints.
 import asyncio
 import base64
 import binascii
+import os
 import ssl
 from typing import Final
 from urllib.parse import urlsplit
@@ -74,7 +75,8 @@ async def _call_service(client: Client, service: ServiceReference, context: ssl.
     except NotFound:
         return Answer(failed=f"its {where} does not exist; create it")
     except KubeError as error:
-        return Answer(unknown=f"{where} may not be read ({error.message}); grant `get` on services")
+        why = f"{error.status} {error.reason}" if error.status else error.message
+        return Answer(unknown=f"{where} may not be read ({why}); grant `get` on services")
     if not await _has_endpoint(client, service):
         return Answer(failed=f"its {where} has no ready endpoint; does the webhook run?")
     address = found.spec.cluster_ip
@@ -116,4 +118,6 @@ async def _connect(host: str, port: int, name: str, context: ssl.SSLContext) -> 
 def _why(error: Exception) -> str:
     if isinstance(error, TimeoutError) and not str(error):
         return f"no connection within {CONNECT_SECONDS:.0f} s"
-    return str(getattr(error, "strerror", None) or error)
+    number = getattr(error, "errno", None)
+    # asyncio's own text is a call and its arguments.
+    return os.strerror(number) if isinstance(number, int) and number > 0 else str(error)

@@ -226,11 +226,21 @@ def unseen(message="0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5g
     return msgspec.structs.replace(made, spec=spec, status=status)
 
 
-def test_a_pod_that_waits_for_names_that_no_node_has_is_found():
-    (found,) = examine_installation(installation(), [unseen()], [node()])
+NOT_CALLED_HERE = {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}
+
+
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        pytest.param({}, "it was created before InstaSlice's webhook saw the pods", id="older than InstaSlice"),
+        pytest.param({"webhooks": [webhook(**NOT_CALLED_HERE)]}, "is not called for its namespace", id="opted out"),
+    ],
+)
+def test_a_pod_that_waits_for_names_that_no_node_has_is_found(state, said):
+    (found,) = examine_installation(installation(**state), [unseen()], [node()])
     assert (found.invariant, found.object) == (Invariant.POD_SEEN, "pod team-a/old")
-    assert "waits for nvidia.com/mig-1g.5gb, which no node has" in found.message
-    assert "gpu.das.com/slicing=disabled" in found.message
+    assert found.message.startswith("waits for nvidia.com/mig-1g.5gb, which no node has: ")
+    assert said in found.message
 
 
 @pytest.mark.parametrize(

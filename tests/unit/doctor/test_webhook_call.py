@@ -65,7 +65,7 @@ async def test_an_address_where_nothing_listens_is_wrong():
     async with serving() as port:
         pass
     answer = await call(MemoryServer().client(), at(port))
-    assert f"https://127.0.0.1:{port}/mutate does not answer" in answer.failed
+    assert f"https://127.0.0.1:{port}/mutate does not answer (Connection refused)" in answer.failed
 
 
 async def test_a_bundle_that_is_none_is_left_to_the_rule_about_bundles():
