@@ -38,6 +38,8 @@ REVISE_PAUSE: Final = 1.0
 """Seconds from a decision to the next step of a revision, and between two steps."""
 REVISE_STEP_SECONDS: Final = 0.02
 """After which a step ends: how long everything else may have to wait for it."""
+SHARE_OF_TIME: Final = 0.02
+"""Of this process, at most, for judging again: a request of a pod that no node admits costs time for every node."""
 MOST_REVISED: Final = 5
 """Conditions that are written again after one step."""
 REVISED_AGAIN_SECONDS: Final = 10.0
@@ -69,10 +71,11 @@ class ConditionWriter:
         self._outdated: set[str] = set()
         """Pods whose message is written again though the reason is the same."""
         self._revisions: Queue[str] = Queue(clock=clock)
-        self._unrevised: list[str] = []
-        """The first pod of each request that is still to be judged in this round, the next one last."""
-        self._version: int | None = None
-        """Of the cluster's state when this round began; None if another has to follow."""
+        self._unrevised: dict[str, list[str]] = {}
+        """By namespace the first pod of each request that is still to be judged in its round, the next one last. Each
+        namespace has rounds of its own: one with thousands of requests does not delay the others."""
+        self._versions: dict[str, int] = {}
+        """Of the cluster's state when the last round of a namespace began."""
 
     def revise(self) -> None:
         """Something was decided or has changed: have what waiting pods say judged again. Safe to repeat."""
@@ -141,46 +144,56 @@ class ConditionWriter:
     # Revise ---------------------------------------------------------------------------------------------------------
 
     async def _revise(self, _: str) -> float | None:
-        """One step of a round over all waiting requests; the seconds until the next."""
-        if not self._unrevised and not self._begin_round():
+        """One step, one request of each namespace after the other; the seconds until the next."""
+        self._begin_rounds()
+        if not self._unrevised:
             return None
-        now, left = self._clock.monotonic(), MOST_REVISED
-        while self._unrevised and left and self._clock.monotonic() < now + REVISE_STEP_SECONDS:
-            head = self._unrevised.pop()
-            try:
-                left -= self._revise_alike(head, now, left)
-            except Exception as error:
-                self._state.quarantine.failed(f"revising the condition of pod {head}", error)
-        return REVISE_PAUSE
+        began, left = self._clock.monotonic(), MOST_REVISED
+        while self._unrevised and left and self._clock.monotonic() < began + REVISE_STEP_SECONDS:
+            # To the end of the line: the next step goes on with the next one.
+            namespace = next(iter(self._unrevised))
+            heads = self._unrevised.pop(namespace)
+            left -= self._revise_next(namespace, heads)
+            if heads:
+                self._unrevised[namespace] = heads
+        return max(REVISE_PAUSE, (self._clock.monotonic() - began) / SHARE_OF_TIME)
 
-    def _begin_round(self) -> bool:
-        """Whether anything has changed since the last round began, or that one left something."""
-        version, queue = self._state.version, self._state.queue
+    def _begin_rounds(self) -> None:
+        """For namespaces whose last round has ended, and began before what is known now."""
+        version, waiting = self._state.version, self._state.queue.heads()
+        due = {head.namespace for head in waiting if self._versions.get(head.namespace) != version}
+        for namespace in due - self._unrevised.keys():
+            self._versions[namespace] = version
+            self._unrevised[namespace] = [head.uid for head in reversed(waiting) if head.namespace == namespace]
+        if not self._unrevised:
+            # Nobody remembers those who are gone.
+            there = {head.namespace for head in waiting}
+            self._versions = {each: known for each, known in self._versions.items() if each in there}
         self._said = {uid: said for uid, said in self._said.items() if uid in self._state.pods}
         self._outdated &= self._said.keys()
-        if not len(queue) or version == self._version:
-            return False
-        self._version = version
-        self._unrevised = [head.uid for head in reversed(queue.heads_round_robin())]
-        return True
 
-    def _revise_alike(self, head: str, now: float, most: int) -> int:
-        """Have the conditions of pods with one request written again that say something else; how many."""
+    def _revise_next(self, namespace: str, heads: list[str]) -> int:
+        """Judge the next request of a namespace; how many conditions are written again: one at most."""
+        head = heads.pop()
         if head not in self._state.queue:
             return 0  # placed meanwhile, which was a change
-        substance = substance_of(self._state, self._placer, head)
+        try:
+            substance = substance_of(self._state, self._placer, head)
+        except Exception as error:
+            self._state.quarantine.failed(f"revising the condition of pod {head}", error)
+            return 0
         if substance is None:
             return 0
-        outdated: list[str] = []
+        now = self._clock.monotonic()
         for uid in self._state.queue.alike(head):
             said = self._said.get(uid)
-            if said is None or said.substance == substance:
-                continue  # its first condition is on the way
-            if now - said.at < REVISED_AGAIN_SECONDS or len(outdated) == most:
-                self._version = None
+            if said is None or said.substance == substance or uid in self._outdated:
+                continue  # its condition is right, or on the way
+            if now - said.at < REVISED_AGAIN_SECONDS:
+                self._versions.pop(namespace, None)
                 continue
-            outdated.append(uid)
-        for uid in outdated:
             self._outdated.add(uid)
             self._orders.update_condition(uid)
-        return len(outdated)
+            heads.append(head)  # others with this request may have to follow
+            return 1
+        return 0

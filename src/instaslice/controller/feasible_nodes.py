@@ -5,7 +5,8 @@ Pure. Called for conditions and by `explain`, never on the way to a placement: i
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -60,24 +61,38 @@ def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
     return f"is set aside: {why}" if why else "is gone"
 
 
-def why_no_node(state: ClusterState, placer: PodPlacer, pod: Pod) -> str:
-    """Why nodes do not take a pod, `2 nodes: is cordoned; gpu-1: cpu: …`: first those that would but for what they
-    lack, then those that keep it out or that it does not want, the most frequent reasons first."""
-    near: Counter[str] = Counter()
-    far: Counter[str] = Counter()
-    example: dict[str, NodeName] = {}
-    for name, why, out in _reasons(state, placer, pod):
-        (far if out else near)[why] += 1
-        example.setdefault(why, name)
-    reasons = [*near.most_common(), *far.most_common()]
-    parts = [f"{count} nodes: {why}" if count > 1 else f"{example[why]}: {why}" for why, count in reasons]
+class NodeReason(NamedTuple):
+    """Why a node does not take a pod; `out`: it is out of the question, whatever it has left."""
+
+    node: NodeName
+    why: str
+    out: bool
+
+
+def reasons_of_nodes(state: ClusterState, placer: PodPlacer, pod: Pod) -> list[NodeReason]:
+    """Of each node why it does not take a waiting pod."""
+    request, verdict = placer.request(pod), state.filters.for_pod(pod)
+    # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
+    fits_on_gpus = isinstance(placer.ignoring_our_resources(pod), Plan)
+    counted = request.amounts if fits_on_gpus else request.other_amounts
+    found = []
+    for name in state.ledger.nodes:
+        out = node_out(state, pod, name)
+        why = out or state.capacities.short(name, counted) or verdict(name) or lacking(state, request.profiles, name)
+        found.append(NodeReason(name, why, out is not None))
+    return found
+
+
+def summary(reasons: Sequence[NodeReason]) -> str:
+    """`2 nodes: is cordoned; gpu-1: cpu: …`: first nodes that would take the pod but for what they lack, then those
+    that keep it out or that it does not want, the most frequent reasons first."""
+    near = Counter(each.why for each in reasons if not each.out)
+    far = Counter(each.why for each in reasons if each.out)
+    example = {each.why: each.node for each in reversed(reasons)}
+    counts = [*near.most_common(), *far.most_common()]
+    parts = [f"{count} nodes: {why}" if count > 1 else f"{example[why]}: {why}" for why, count in counts]
     more = len(parts) - MOST_NODES
     return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
-
-
-def kinds_of_reasons(state: ClusterState, placer: PodPlacer, pod: Pod) -> set[str]:
-    """The reasons of `why_no_node` without their numbers: they stay the same while only amounts change."""
-    return {without_numbers(why) for _, why, _ in _reasons(state, placer, pod)}
 
 
 def lacking(state: ClusterState, profiles: tuple[str, ...], name: NodeName) -> str:
@@ -94,18 +109,6 @@ def some(names: list[NodeName]) -> str:
 
 def without_numbers(text: str) -> str:
     return _QUANTITY.sub("#", text)
-
-
-def _reasons(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[tuple[NodeName, str, bool]]:
-    """Of each node why it does not take the pod, and whether it is out of the question whatever it has left."""
-    request, verdict = placer.request(pod), state.filters.for_pod(pod)
-    # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    fits_on_gpus = isinstance(placer.ignoring_our_resources(pod), Plan)
-    counted = request.amounts if fits_on_gpus else request.other_amounts
-    for name in state.ledger.nodes:
-        out = node_out(state, pod, name)
-        why = out or state.capacities.short(name, counted) or verdict(name) or lacking(state, request.profiles, name)
-        yield name, why, out is not None
 
 
 def _gpus_could_hold(state: ClusterState, name: NodeName, profiles: tuple[str, ...]) -> bool:

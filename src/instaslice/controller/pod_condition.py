@@ -13,12 +13,13 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.feasible_nodes import (
     CORDONED,
     MOST_NODES,
-    kinds_of_reasons,
     node_out,
     nodes_that_could_hold,
     nodes_that_could_hold_later,
+    reasons_of_nodes,
     some,
-    why_no_node,
+    summary,
+    without_numbers,
 )
 from instaslice.controller.ledger import HEALTH
 from instaslice.controller.lifecycle import Phase
@@ -119,10 +120,8 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
     refusal = placer.refusal(pod)
     if refusal is None:
         return None
-    message, unavailable = _why_refused(state, placer, pod, refusal), out_of_use(state, pod)
-    if unavailable:
-        message += f"; out of use: {unavailable}"
-    return PodCondition(False, "Waiting", message, substance=_substance(state, placer, pod, refusal))
+    wait = _Wait(state, placer, pod, refusal)
+    return PodCondition(False, "Waiting", wait.message(), substance=wait.substance)
 
 
 def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:
@@ -131,30 +130,47 @@ def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None
     if uid not in state.queue or state.filters.for_pod(pod).rules_out_all is not None:
         return None
     refusal = placer.refusal(pod)
-    return None if refusal is None else _substance(state, placer, pod, refusal)
+    return None if refusal is None else _Wait(state, placer, pod, refusal).substance
 
 
-def _substance(state: ClusterState, placer: PodPlacer, pod: Pod, refusal: Refusal) -> str:
-    """What is short, of which slice, whether any node could hold the pod, and the kinds of reasons of the nodes."""
-    could = any(True for _ in nodes_that_could_hold(state, placer, pod))
-    kinds = kinds_of_reasons(state, placer, pod) if refusal.short is Short.NODES or not could else set()
-    unusable = ["out of use"] if out_of_use(state, pod) else []
-    return "; ".join([refusal.short.name, refusal.about, "could hold" if could else "never", *sorted(kinds), *unusable])
+class _Wait:
+    """What a refused pod waits for."""
 
+    def __init__(self, state: ClusterState, placer: PodPlacer, pod: Pod, refusal: Refusal) -> None:
+        self._state = state
+        self._placer = placer
+        self._pod = pod
+        self._refusal = refusal
+        self._could = any(True for _ in nodes_that_could_hold(state, placer, pod))
+        # A shortage on GPUs is explained by itself.
+        by_node = refusal.short is Short.NODES or not self._could
+        self._reasons = reasons_of_nodes(state, placer, pod) if by_node else []
+        self._unusable = out_of_use(state, pod)
 
-def _why_refused(state: ClusterState, placer: PodPlacer, pod: Pod, refusal: Refusal) -> str:
-    """Why no node takes a pod. What would help is said only where something would."""
-    nodes = f" ({why_no_node(state, placer, pod)})" if refusal.short is Short.NODES else ""
-    if any(True for _ in nodes_that_could_hold(state, placer, pod)):
-        return f"{refusal}{nodes}"
-    later = list(islice(nodes_that_could_hold_later(state, placer, pod), MOST_LATER))
-    if later and all(node_out(state, pod, name) == CORDONED for name in later):
-        return f"every node that could hold it is cordoned ({some(later)}): uncordon one, or add a node"
-    if later:
-        return f"no node that could hold it is available ({why_no_node(state, placer, pod)})"
-    if refusal.short in (Short.PROFILE, Short.GPUS):
-        return refusal.reason
-    return f"{refusal.reason}{nodes}; no node would hold it, even if empty: ask for less, or add a node that does"
+    @property
+    def substance(self) -> str:
+        """What is short, of which slice, whether any node could hold the pod, and the kinds of reasons of the nodes."""
+        kinds = sorted({without_numbers(each.why) for each in self._reasons})
+        could, unusable = "could hold" if self._could else "never", ["out of use"] if self._unusable else []
+        return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, *unusable])
+
+    def message(self) -> str:
+        return self._why() + (f"; out of use: {self._unusable}" if self._unusable else "")
+
+    def _why(self) -> str:
+        """Why no node takes it. What would help is said only where something would."""
+        refusal = self._refusal
+        nodes = f" ({summary(self._reasons)})" if refusal.short is Short.NODES else ""
+        if self._could:
+            return f"{refusal}{nodes}"
+        later = nodes_that_could_hold_later(self._state, self._placer, self._pod)
+        if names_later := list(islice(later, MOST_LATER)):
+            if all(node_out(self._state, self._pod, name) == CORDONED for name in names_later):
+                return f"every node that could hold it is cordoned ({some(names_later)}): uncordon one, or add a node"
+            return f"no node that could hold it is available ({summary(self._reasons)})"
+        if refusal.short in (Short.PROFILE, Short.GPUS):
+            return refusal.reason
+        return f"{refusal.reason}{nodes}; no node would hold it, even if empty: ask for less, or add a node that does"
 
 
 def out_of_use(state: ClusterState, pod: Pod) -> str:

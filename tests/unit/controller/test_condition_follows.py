@@ -1,5 +1,7 @@
 """The condition of a waiting pod follows what it waits for: in substance, not in numbers, and at a bounded rate."""
 
+from itertools import pairwise
+
 import msgspec
 import pytest
 from memory_server import Call
@@ -7,7 +9,7 @@ from test_condition_writer import Desk
 from waiting import passes
 
 from instaslice.api import names
-from instaslice.controller.condition_writer import MOST_REVISED, REVISE_PAUSE, REVISED_AGAIN_SECONDS
+from instaslice.controller.condition_writer import MOST_REVISED, REVISE_PAUSE, REVISED_AGAIN_SECONDS, SHARE_OF_TIME
 
 PATCH = Call("PATCH", "pods", "status")
 SOON = 2 * REVISE_PAUSE
@@ -115,11 +117,32 @@ async def test_one_pod_is_not_written_again_and_again(desk):
 
 async def test_a_namespace_with_many_requests_does_not_keep_another_from_being_revised(desk):
     fill(desk)
-    await told_first(desk, "1g.5gb", count=30, namespace="many")
+    for number in range(30):
+        await told_first(desk, "1g.5gb", namespace="many", cpu=f"{number + 1}m")
     (other,) = await told_first(desk, "2g.10gb", namespace="few")
     desk.world.cordon("a")
-    await revised(desk, 2 * REVISE_PAUSE)
+    await revised(desk, REVISE_PAUSE)
     assert "cordoned" in message(desk, other)
+    await passes(desk.clock, 10 * REVISE_PAUSE)
+    assert all("cordoned" in message(desk, uid) for uid in desk.world.dispatcher.state.queue)
+
+
+async def test_judging_again_takes_a_small_share_of_the_time(desk, monkeypatch):
+    """However many nodes there are, which it looks at one by one."""
+    fill(desk)
+    for number in range(10):
+        await told_first(desk, "1g.5gb", cpu=f"{number + 1}m")
+    judged = []
+
+    def slow(*_):
+        judged.append(desk.clock.monotonic())
+        desk.clock.skip(0.5)
+
+    monkeypatch.setattr("instaslice.controller.condition_writer.substance_of", slow)
+    desk.world.cordon("a")
+    await revised(desk, 90)
+    assert len(judged) == 4
+    assert all(later - earlier >= 0.5 / SHARE_OF_TIME for earlier, later in pairwise(judged))
 
 
 async def test_nothing_is_judged_again_while_nothing_changes(desk, monkeypatch):
