@@ -167,9 +167,12 @@ class _Wait:
         if names_later := list(islice(later, MOST_LATER)):
             if all(node_out(self._state, self._pod, name) == CORDONED for name in names_later):
                 return f"every node that could hold it is cordoned ({some(names_later)}): uncordon one, or add a node"
-            return f"no node that could hold it is available ({summary(self._reasons)})"
+            unavailable = [each for each in self._reasons if each.node in names_later]
+            return f"no node that could hold it is available ({summary(unavailable)})"
         if refusal.short in (Short.PROFILE, Short.GPUS):
             return refusal.reason
+        if all(each.out for each in self._reasons):
+            return f"{refusal.reason}{nodes}; change what it selects or tolerates, or add a node"
         return f"{refusal.reason}{nodes}; no node would hold it, even if empty: ask for less, or add a node that does"
 
 

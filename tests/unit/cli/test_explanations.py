@@ -65,9 +65,7 @@ def test_a_waiting_pod_with_who_holds_what_it_waits_for(capsys):
             "  could     gpu-1 would hold it, uncordoned and ready",
             id="only nodes that are cordoned or not ready",
         ),
-        pytest.param(
-            {"could": []}, "  could     no node would hold it, even if empty: add a node, or ask for less", id="no node"
-        ),
+        pytest.param({"could": []}, "  could     no node that admits it would hold it, even if empty", id="no node"),
         pytest.param(
             {"held_by": [WAITS.held_by[0]] * 8}, "  held by   3 more: -o json names them", id="more than are printed"
         ),

@@ -128,6 +128,13 @@ WAITS = [
         id="five slices where a node holds four: no move helps",
     ),
     pytest.param(
+        world([waiting()], nodes=[node(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])]),
+        "(gpu-0: is tainted team=a:NoSchedule); change what it selects or tolerates, or add a node",
+        {"is tainted team=a:NoSchedule": ["gpu-0"]},
+        [],
+        id="a taint, which asking for less does not help",
+    ),
+    pytest.param(
         world([waiting("w", *["7g.40gb"] * 3)]),
         "but no node has room for all at once; no node would hold it, even if empty",
         {"each of the 3 slices would fit, but no node has room for all at once": ["gpu-0"]},

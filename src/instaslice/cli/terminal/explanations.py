@@ -54,7 +54,7 @@ def _waiting(explanation: Explanation, now: datetime) -> None:
     elif explanation.could_later:
         click.echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
     else:
-        click.echo("  could     no node would hold it, even if empty: add a node, or ask for less")
+        click.echo("  could     no node that admits it would hold it, even if empty")
     for holder in explanation.held_by[:MOST_HOLDERS]:
         click.echo(f"  held by   {_holder(holder, now)}")
     if (more := len(explanation.held_by) - MOST_HOLDERS) > 0:
