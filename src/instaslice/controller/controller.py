@@ -189,6 +189,7 @@ class Controller:
         """Once for all that one chunk of a watch brought."""
         self.dispatcher.decide()
         self._hinting.add_after(HINTS, HINT_SECONDS)
+        self._conditions.revise()
         if self._timer is not None:
             self._timer.cancel()
         due = self.dispatcher.due

@@ -118,3 +118,21 @@ async def test_a_pod_that_selects_a_static_layout_is_told_and_runs_where_the_lab
     assert "--static-mig-labels" in told
     await client.merge(NODES, Key("", node), {"metadata": {"labels": selector}})
     await stage.running("picky")
+
+
+async def test_what_a_waiting_pod_says_follows_what_it_waits_for(stage):
+    node = await stage.node()
+    await stage.create(pod("holder", "7g.40gb"))
+    await stage.running("holder")
+    await stage.create(pod("patient", "7g.40gb"))
+    assert "cordoned" not in await stage.waits("patient")
+    await stage.client.merge(NODES, Key("", node), {"spec": {"unschedulable": True}})
+
+    def says_so():
+        said = stage.pod("patient").condition(names.SLICE_READY)
+        return said.message.startswith(f"every node that could hold it is cordoned ({node}): uncordon one")
+
+    await stage.until("a condition that follows", says_so)
+    await stage.client.merge(NODES, Key("", node), {"spec": {"unschedulable": None}})
+    await stage.delete("holder")
+    await stage.running("patient")

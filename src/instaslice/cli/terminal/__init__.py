@@ -7,5 +7,8 @@ program_source  options that say where the programs of a local cluster come from
 signals         run until SIGTERM or Ctrl-C
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
+documents       JSON and YAML for programs
+explanations    why pods wait, as text and as a table
+explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
 cluster_watch   watches pods and Instaslice objects for `timeline`
 """
