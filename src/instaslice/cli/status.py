@@ -6,8 +6,12 @@ import sys
 import click
 import msgspec
 
+from instaslice.kube.errors import KubeError
 from instaslice.local import cluster as clusters
 from instaslice.local.cluster import Cluster
+from instaslice.local.errors import LocalError
+
+ANSWER_SECONDS = 5.0
 
 EXAMPLES = """\b
 Examples:
@@ -28,7 +32,7 @@ class ClusterStatus(msgspec.Struct):
     bare: bool
     components: dict[str, bool]
     nodes_ready: int | None = None
-    """None while the API server does not run."""
+    """None while the API server does not answer."""
 
 
 @click.command(epilog=EXAMPLES)
@@ -36,14 +40,21 @@ class ClusterStatus(msgspec.Struct):
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(name: str | None, output: str) -> None:
     """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
-    rows = [_row(cluster) for cluster in ([Cluster(name)] if name else clusters.all_clusters())]
+    rows, unreadable = [], []
+    for cluster in [Cluster(name)] if name else clusters.all_clusters():
+        try:
+            rows.append(_row(cluster))
+        except LocalError as error:
+            unreadable.append(error)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
-    elif not rows:
+    elif not (rows or unreadable):
         click.echo("No local cluster. `instaslice up` starts one.")
     else:
         _table(rows)
-    if not all(running for row in rows for running in row.components.values()):
+    for why in unreadable:
+        click.echo(f"error: {why}", err=True)
+    if unreadable or not all(running for row in rows for running in row.components.values()):
         sys.exit(1)
 
 
@@ -61,8 +72,19 @@ def _row(cluster: Cluster) -> ClusterStatus:
         real_node=spec.real_node,
         bare=spec.bare,
         components=cluster.components(),
-        nodes_ready=asyncio.run(cluster.count_ready()) if cluster.processes.find("kube-apiserver") else None,
+        nodes_ready=_nodes_ready(cluster) if cluster.processes.find("kube-apiserver") else None,
     )
+
+
+def _nodes_ready(cluster: Cluster) -> int | None:
+    async def count() -> int:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            return await cluster.count_ready()
+
+    try:
+        return asyncio.run(count())
+    except (TimeoutError, KubeError):
+        return None
 
 
 def _table(rows: list[ClusterStatus]) -> None:
@@ -76,7 +98,7 @@ def _table(rows: list[ClusterStatus]) -> None:
             table.add_row(component, "running" if running else "[red]not running[/red]")
         real = " and a real one" if row.real_node else ""
         bare = ", without InstaSlice" if row.bare else ""
-        ready = "" if row.nodes_ready is None else f", {row.nodes_ready} ready"
+        ready = ", the API server does not answer" if row.nodes_ready is None else f", {row.nodes_ready} ready"
         console.print(f"[bold]{row.name}[/bold]  Kubernetes {row.kubernetes}  {row.server}")
         console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}{ready}{bare}")
         console.print(f"export KUBECONFIG={row.kubeconfig}", highlight=False)

@@ -1,28 +1,18 @@
 """Which clusters `instaslice down` and `instaslice demo` remove."""
 
-import msgspec
 import pytest
 from click.testing import CliRunner
+from local_clusters import recorded
 
 from instaslice.cli import demo, down
 from instaslice.errors import BadInput
-from instaslice.local.cluster import Cluster, ClusterRecord, ClusterSpec
+from instaslice.local.cluster import Cluster
 from instaslice.local.errors import LocalError
 
 
 @pytest.fixture(autouse=True)
 def state_home(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-
-
-def recorded(name, **spec):
-    """A cluster of which nothing runs."""
-    cluster = Cluster(name)
-    cluster.layout.root.mkdir(parents=True)
-    cluster.layout.record.write_bytes(
-        msgspec.json.encode(ClusterRecord(spec=ClusterSpec(**spec), ports={}, programs={}))
-    )
-    return cluster
 
 
 def run(*args):

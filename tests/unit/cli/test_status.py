@@ -1,0 +1,45 @@
+"""What `instaslice status` says of clusters that are not well."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from local_clusters import recorded
+
+from instaslice.cli import status
+from instaslice.local.cluster import Cluster
+
+
+@pytest.fixture(autouse=True)
+def state_home(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+
+
+def run(*args):
+    return CliRunner().invoke(status.command, args, catch_exceptions=False)
+
+
+def test_a_cluster_that_cannot_be_read_costs_only_its_own_row():
+    recorded("default")
+    broken = recorded("broken")
+    broken.layout.record.write_text("{")
+    done = run()
+    assert "default  Kubernetes" in done.stdout
+    assert "broken/cluster.json cannot be read" in done.stderr
+    assert "`instaslice down broken` removes the cluster" in done.stderr
+    assert done.exit_code == 1
+
+
+def test_an_api_server_that_does_not_answer_is_said_so(monkeypatch):
+    recorded("default")
+    monkeypatch.setattr(status, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(Cluster, "components", lambda cluster: {"kube-apiserver": True})
+    monkeypatch.setattr("instaslice.local.process.Processes.find", lambda processes, name: object())
+
+    async def never(cluster):
+        await status.asyncio.sleep(3600)
+
+    monkeypatch.setattr(Cluster, "count_ready", never)
+    assert "the API server does not answer" in run().stdout
+    (row,) = json.loads(run("-o", "json").stdout)
+    assert row["nodes_ready"] is None
