@@ -23,6 +23,7 @@ from instaslice.doctor import (
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import Forbidden
+from instaslice.kube.transport import INTERACTIVE
 
 WRONG, NOT_ALL_CHECKED = 1, 3
 """Exit codes: something is wrong; nothing is, but not everything could be looked at."""
@@ -56,7 +57,7 @@ def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, c
     """
 
     async def run() -> list[Finding]:
-        async with await Client.connect(kubeconfig, context=context) as client:
+        async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             return await _examine(client, namespace, wait)
 
     found = asyncio.run(run())

@@ -13,6 +13,7 @@ from instaslice.controller.explain import Explainer, Explanation
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.transport import INTERACTIVE
 from instaslice.placement import policies
 
 PODS = ("", "pod", "pods", "po")
@@ -57,7 +58,7 @@ def command(
         raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
 
     async def run() -> None:
-        async with await Client.connect(kubeconfig, context=context) as client:
+        async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
             explainer = Explainer(cluster, policies.named(policy))
             chosen = namespace or client.namespace

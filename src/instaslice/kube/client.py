@@ -17,7 +17,7 @@ from instaslice.kube import config as configuration
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key, Object
 from instaslice.kube.resource import ListPage, Resource
-from instaslice.kube.transport import Chunks, Transport
+from instaslice.kube.transport import Chunks, Persistence, Transport
 
 T = TypeVar("T", bound=Object)
 
@@ -76,6 +76,7 @@ class Client:
         rng: random.Random | None = None,
         rate: float = 50.0,
         burst: int = 100,
+        persistence: Persistence = Persistence(),  # noqa: B008 - immutable
     ) -> Self:
         """Read the configuration (config.load says which) and the credentials; nothing is sent yet.
 
@@ -83,7 +84,8 @@ class Client:
         """
         clock = clock or SystemClock()
         config = await configuration.load(kubeconfig, context=context, clock=clock)
-        transport = Transport(config, clock=clock, rng=rng or random.Random(), rate=rate, burst=burst)
+        rng = rng or random.Random()
+        transport = Transport(config, clock=clock, rng=rng, rate=rate, burst=burst, persistence=persistence)
         return cls(transport, namespace=config.namespace)
 
     async def close(self) -> None:

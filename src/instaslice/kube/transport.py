@@ -9,6 +9,7 @@ import contextlib
 import random
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
 
 from instaslice.kube.clock import Clock, timeout
 from instaslice.kube.config import Config
@@ -25,9 +26,7 @@ from instaslice.kube.errors import (
 )
 from instaslice.kube.limits import Backoff, TokenBucket
 
-ATTEMPTS = 5
 MAX_WAIT = 30.0
-ANSWER_SECONDS = 60.0
 MAX_ERROR_BYTES = 2**16
 """Bytes read of the response that refuses a watch. A Status is smaller, but a proxy may have responded."""
 
@@ -35,13 +34,35 @@ MAX_ERROR_BYTES = 2**16
 _HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "instaslice"}
 
 
+@dataclass(frozen=True, slots=True)
+class Persistence:
+    """How long to wait for an answer, and how often to try where a request may be repeated."""
+
+    answer_seconds: float = 60.0
+    attempts: int = 5
+
+
+INTERACTIVE = Persistence(answer_seconds=10.0, attempts=2)
+"""For a person at a terminal."""
+
+
 class Transport:
     """Connections, credentials and our own rate limit. Close it when done. Raises KubeconfigError."""
 
-    def __init__(self, config: Config, *, clock: Clock, rng: random.Random, rate: float, burst: int) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        rate: float,
+        burst: int,
+        persistence: Persistence = Persistence(),  # noqa: B008 - immutable
+    ) -> None:
         self._config = config
         self._clock = clock
         self._rng = rng
+        self._persistence = persistence
         self._bucket = TokenBucket(rate=rate, burst=burst, clock=clock)
         try:
             self._connections = Connections(
@@ -67,7 +88,7 @@ class Transport:
         """The body of a 2xx answer. Raises the KubeError that fits anything else; `what` opens its message."""
         backoff = Backoff(clock=self._clock, rng=self._rng, first=0.2, most=5.0)
         refused = False
-        for attempt in range(1, ATTEMPTS + 1):
+        for attempt in range(1, self._persistence.attempts + 1):
             await self._clock.sleep(self._bucket.reserve())
             wait: float | None
             try:
@@ -81,7 +102,7 @@ class Transport:
                 error = self._unreachable(what, broken)
                 again = isinstance(broken, NotConnected) or (repeatable and not _final(broken))
                 wait = backoff.next() if again else None
-            if wait is None or attempt == ATTEMPTS:
+            if wait is None or attempt == self._persistence.attempts:
                 raise error
             await self._clock.sleep(wait)
         raise AssertionError("the last attempt returns or raises")
@@ -110,7 +131,7 @@ class Transport:
             # The status decides; the body is for people, and may never come.
             body = b"the server did not say why"
             with contextlib.closing(response), contextlib.suppress(TimeoutError, OSError):
-                async with timeout(self._clock, ANSWER_SECONDS):
+                async with timeout(self._clock, self._persistence.answer_seconds):
                     body = await response.start(MAX_ERROR_BYTES)
             error = from_answer(what, response.status, body, response.retry_after)
             if not isinstance(error, Unauthorized):
@@ -129,7 +150,7 @@ class Transport:
         headers = await self._headers(refused)
         if body is not None:
             headers["Content-Type"] = content_type
-        async with timeout(self._clock, ANSWER_SECONDS):
+        async with timeout(self._clock, self._persistence.answer_seconds):
             response = await self._connections.send(method, path, headers=headers, params=params, body=body)
             with contextlib.closing(response):
                 return response.status, await response.body(), response.retry_after

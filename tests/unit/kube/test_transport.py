@@ -12,7 +12,7 @@ from http_server import OK, Server, listening
 from waiting import until
 
 from instaslice.kube import errors
-from instaslice.kube.transport import ANSWER_SECONDS, ATTEMPTS, MAX_ERROR_BYTES, Transport
+from instaslice.kube.transport import INTERACTIVE, MAX_ERROR_BYTES, Persistence, Transport
 from instaslice.local.pki import Authority
 
 
@@ -42,12 +42,12 @@ async def watching(*says, clock):
 
 
 @contextlib.asynccontextmanager
-async def serving(*says, clock=None, rate=1000, burst=1000):
+async def serving(*says, clock=None, rate=1000, burst=1000, **options):
     """A server that says these, and a transport to it."""
     server = Server(*says)
     async with listening(server) as port:
         config = Config(port)
-        made = Transport(config, clock=clock or JumpingClock(), rng=random.Random(1), rate=rate, burst=burst)
+        made = Transport(config, clock=clock or JumpingClock(), rng=random.Random(1), rate=rate, burst=burst, **options)
         made.config = config
         try:
             yield server, made
@@ -81,7 +81,7 @@ REFUSED = answer(429, b"Retry-After: 1")
         pytest.param([answer(503, b"Retry-After: 1")], 2, None, id="503 that asks us to come back: nothing was done"),
         pytest.param([answer(401)], 2, None, id="401: the token may be new by now"),
         pytest.param([answer(401)] * 2, 2, errors.Unauthorized, id="401 with the new token too"),
-        pytest.param([REFUSED] * 9, ATTEMPTS, errors.TooManyRequests, id="429 again and again"),
+        pytest.param([REFUSED] * 9, Persistence().attempts, errors.TooManyRequests, id="429 again and again"),
     ],
 )
 async def test_how_often_a_create_is_sent(said, sent, error):
@@ -101,18 +101,37 @@ async def test_a_create_that_is_not_answered_in_time_is_not_sent_again(clock):
     async with serving(say_nothing, clock=clock) as (server, made):
         asking = asyncio.create_task(made.request("POST", "/x", what="create x", body=b"{}"))
         await until(lambda: server.heard)
-        clock.advance(ANSWER_SECONDS)
+        clock.advance(Persistence().answer_seconds)
         with pytest.raises(errors.Unreachable, match=r"create x: no answer from .* \(not in time\)"):
             await asking
         assert len(server.heard) == 1
 
 
+async def test_somebody_at_a_terminal_hears_soon_that_nothing_answers(clock):
+    async with serving(say_nothing, clock=clock, persistence=INTERACTIVE) as (server, made):
+        asking = asyncio.create_task(made.request("POST", "/x", what="create x"))
+        await until(lambda: server.heard)
+        clock.advance(INTERACTIVE.answer_seconds)
+        with pytest.raises(errors.Unreachable, match="not in time"):
+            await asking
+
+
+async def test_and_that_nothing_can_be_reached(nobody):
+    clock = JumpingClock()
+    config = Config(nobody.partition(":")[2])
+    made = Transport(config, clock=clock, rng=random.Random(1), rate=1000, burst=1000, persistence=INTERACTIVE)
+    with pytest.raises(errors.Unreachable):
+        await made.request("GET", "/x", what="list x", repeatable=True)
+    assert len(clock.slept) == INTERACTIVE.attempts - 1
+    await made.close()
+
+
 async def test_each_wait_before_the_same_request_is_longer_than_the_last():
     clock = JumpingClock()
-    async with serving(*[answer(429)] * ATTEMPTS, clock=clock) as (_, made):
+    async with serving(*[answer(429)] * Persistence().attempts, clock=clock) as (_, made):
         with pytest.raises(errors.TooManyRequests):
             await made.request("GET", "/x", what="get")
-    bases = [0.2 * 2**n for n in range(ATTEMPTS - 1)]
+    bases = [0.2 * 2**n for n in range(Persistence().attempts - 1)]
     assert len(clock.slept) == len(bases)
     assert all(base <= wait <= 2 * base for base, wait in zip(bases, clock.slept, strict=True)), clock.slept
 
@@ -185,7 +204,7 @@ async def test_a_refusal_that_stalls_is_taken_at_its_status(clock, begun):
     async with serving(stall, clock=clock) as (server, made):
         watching = asyncio.create_task(watched(made))
         await until(lambda: clock.waiting == 2)  # for a sign of life, and for the whole of the answer
-        clock.advance(ANSWER_SECONDS)
+        clock.advance(Persistence().answer_seconds)
         with pytest.raises(errors.Gone, match="watch x: 410 : the server did not say why"):
             await watching
         await until(lambda: not server.open)
@@ -312,7 +331,7 @@ async def test_what_never_was_connected_is_sent_again_whatever_it_is(nobody):
     made = Transport(Config(nobody.partition(":")[2]), clock=clock, rng=random.Random(1), rate=1000, burst=1000)
     with pytest.raises(errors.Unreachable, match=r"create x: no answer from .* right\?"):
         await made.request("POST", "/x", what="create x", body=b"{}")
-    bases = [0.2 * 2**n for n in range(ATTEMPTS - 1)]
+    bases = [0.2 * 2**n for n in range(Persistence().attempts - 1)]
     assert all(base <= wait <= 2 * base for base, wait in zip(bases, clock.slept, strict=True)), clock.slept
     with pytest.raises(errors.Unreachable, match="watch x: no answer from"):
         await watched(made)
