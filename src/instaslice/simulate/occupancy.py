@@ -30,7 +30,7 @@ class Occupancy:
         tables = {pool.states: _Table(pool.states, len(pool), asked) for pool in fleet.pools}
         self._tables = tuple(tables.values())
         self._table_of = [tables[pool.states] for pool in fleet.pool_of if isinstance(pool, Pool)]
-        self._state_of = fleet.state_of
+        self._state = fleet.state  # also of a reserved GPU, which is closed
         self._seen = list(fleet.state_of)
         self._since = 0
         self.used = 0
@@ -38,7 +38,7 @@ class Occupancy:
 
     def update(self, gpu: int, now: int) -> None:
         """A GPU, by number, may have changed at this time."""
-        before, after = self._seen[gpu], self._state_of[gpu]
+        before, after = self._seen[gpu], self._state(gpu)
         if before == after:
             return
         self._seen[gpu] = after
@@ -50,6 +50,10 @@ class Occupancy:
         counts[before] -= 1
         counts[after] += 1
         self.used += used[after] - used[before]
+
+    def free(self, gpu: int) -> int:
+        """Free memory slices of a GPU, by number."""
+        return self._table_of[gpu].states.free[self._seen[gpu]]
 
     def restart(self, now: int) -> None:
         """Forget the time before: the warm-up is over."""
