@@ -54,15 +54,15 @@ def settings_rows(scenario: Scenario, settings: Settings) -> Iterator[tuple[str,
         yield "mix", f"{values['mix']}: slices per pod {shares}"
     if "load" in values:
         at_once = scenario.workload.concurrent
-        text = f"{number(float(str(values['load'])))} of what ideal packing would hold"
+        text = f"{number(float(str(values['load'])))} times what fits with ideal packing"
         yield "load", text if at_once is None else f"{text}: {at_once:.1f} pods at once if none were refused"
     yield "no room", queue_text(scenario)
     if rules.create_ms or rules.destroy_ms:
         yield "hardware", f"slices take {rules.create_ms} ms to create and {rules.destroy_ms} ms to destroy"
     if rules.moves:
         yield "moves", f"at most {rules.moves} slices for a pod; {100 * rules.movable:g} % of the pods may be moved"
-    known = "know the mix and the load beforehand" if scenario.informed else "know nothing beforehand"
-    yield "policies", f"{', '.join(scenario.policies)}; they {known}"
+    known = "the mix and the load are" if scenario.informed else "nothing is"
+    yield "policies", f"{', '.join(scenario.policies)}; {known} known beforehand"
     first, last = scenario.seeds[0], scenario.seeds[-1]
     yield ("seed", str(first)) if first == last else ("seeds", f"{first} to {last}")
 

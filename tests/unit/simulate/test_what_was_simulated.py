@@ -154,10 +154,10 @@ def test_table_data_and_page_say_what_was_simulated(tmp_path):
         "fleet": "1x2xA100-40GB (2 GPUs, 16 memory slices)",
         "pods": "60 pods, Poisson arrivals, exponential lives of 3600 s; the first 12 are not counted",
         "mix": "small: slices per pod 1g.5gb 0.38",
-        "load": "0.7 of what ideal packing would hold",
+        "load": "0.7 times what fits with ideal packing",
         "no room": "GPUs are reserved for the first after 5.00 min",
         "moves": "at most 2 slices for a pod; 100 % of the pods may be moved",
-        "policies": "fgd; they know the mix and the load beforehand",
+        "policies": "fgd; the mix and the load are known beforehand",
         "seed": "5",
     }.items():
         assert said in on_page[name]
