@@ -35,7 +35,7 @@ LANES ?= 2
 test: setup programs ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
 	$(BIN)/pytest -n $(LANES) --durations=15
 
-unit: setup ## Unit tests only: seconds, no cluster
+unit: setup ## Unit tests only: minutes, no cluster
 	$(BIN)/pytest tests/unit
 
 mutants: setup ## Break the code in 100 small ways, and print those that no unit test notices (ARGS="--package kube --seed 7")

@@ -1,12 +1,12 @@
 """The root of every error that this project raises on purpose.
 
     InstasliceError
-    ├── BadInput            the user can mend it: a flag, a file, a name
+    ├── BadInput            the user can correct it: a flag, a file, a name
     ├── KubeError           (kube/errors.py) what an API server answered
     ├── DriverError         (drivers/errors.py) what hardware refused
     └── LocalError          (local/errors.py) a local cluster that cannot be started or stopped
 
-Each room adds its own branch. A message names the object, what was tried and the remedy, in one line: the
+Each package adds its own branch. A message names the object, what was tried and the remedy, in one line: the
 command line prints it as it is and exits with 1.
 """
 

@@ -1,7 +1,7 @@
 """What each of our processes may do in a cluster: RBAC as data, for the chart and for `instaslice up`.
 
 Exactly the verbs that are used, and those that only a flag needs are granted with the flag. The subject is a parameter:
-a ServiceAccount in a real cluster, a user with a certificate in a local one.
+a ServiceAccount in a real cluster, a user with a token in a local one.
 """
 
 from collections.abc import Sequence

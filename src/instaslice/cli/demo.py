@@ -21,6 +21,7 @@ from instaslice.cli.terminal.bars import bars, colours
 from instaslice.cli.terminal.cluster_watch import ClusterWatch
 from instaslice.cli.terminal.program_source import source_options
 from instaslice.cli.terminal.timeline import Transition, table, waiting
+from instaslice.errors import BadInput
 from instaslice.kube.client import Client
 from instaslice.kube.core import PODS
 from instaslice.kube.errors import KubeError
@@ -95,8 +96,9 @@ def command(keep: bool, source: Source) -> None:
     One pod asks for more than is free and waits until another ends; one has a typo. On a terminal the GPUs are bars
     that change as the cluster does, otherwise each change is a line. The emulated GPUs take as long as real ones.
     """
-    _obtain_programs(source)
     cluster = Cluster("demo")
+    _refuse_other(cluster)
+    _obtain_programs(source)
     try:
         # A cluster that was kept, or that a crash left, holds the pods of its demo.
         cluster.down()
@@ -116,6 +118,16 @@ def command(keep: bool, source: Source) -> None:
         click.echo(f"export KUBECONFIG={cluster.kubeconfig}; `instaslice down demo` ends it")
     else:
         click.echo("the cluster is gone again")
+
+
+def _refuse_other(cluster: Cluster) -> None:
+    """Raise BadInput where a cluster of the demo's name is not from a demo: the demo would remove it."""
+    try:
+        other = cluster.exists and cluster.record().spec != CLUSTER
+    except LocalError:
+        other = False  # left by a crash, and of no use to anybody
+    if other:
+        raise BadInput(f"cluster {cluster.name!r} is not from a demo; `instaslice down {cluster.name}` removes it")
 
 
 def _obtain_programs(source: Source) -> None:

@@ -87,7 +87,7 @@ def test_the_demand_stays_while_the_fleet_grows():
     """The load is relative to the fleet that was given: twice the fleet, twice the answer."""
 
     def gpus(nodes, load):
-        words = ("--fleet", f"{nodes}x8xA100-40GB", "--load", load, "--pods", "2000", "--policy", "fgd")
+        words = ("--fleet", f"{nodes}x8xA100-40GB", "--load", load, "--pods", "500", "--policy", "first-fit")
         done = CliRunner().invoke(command, (*words, "--find-gpus", "--json"), catch_exceptions=False)
         return json.loads(done.stdout)["needed"][0]["gpus"]
 
@@ -96,11 +96,11 @@ def test_the_demand_stays_while_the_fleet_grows():
 
 
 def test_each_policy_has_its_own_answer_in_the_table_and_as_data():
-    words = ("--fleet", "1x4xA100-40GB", "--pods", "400", "--policy", "spread", "--policy", "fgd", "--seeds", "2")
+    words = ("--fleet", "1x4xA100-40GB", "--pods", "400", "--policy", "spread", "--policy", "best-fit", "--seeds", "2")
     words = (*words, "--find-gpus", "--target", "99%")
     facts = json.loads(CliRunner().invoke(command, (*words, "-o", "json"), catch_exceptions=False).stdout)
     table = CliRunner().invoke(command, words, catch_exceptions=False).stdout
-    assert [each["policy"] for each in facts["needed"]] == ["spread", "fgd"]
+    assert [each["policy"] for each in facts["needed"]] == ["spread", "best-fit"]
     assert facts["target"]["share"] == 0.99
     for each in facts["needed"]:
         assert re.search(rf"^{each['policy']} +{each['nodes']} +{each['gpus']} +\d", table, re.MULTILINE)

@@ -1,6 +1,6 @@
 """Where kube-scheduler would bind a pod, as far as this depends on more than the node. Pure: no network, no clock.
 
-    filters          all filters together: what the dispatcher calls
+    filters          all filters together, and what they say of a pod on each node
     volumes          claims and their volumes: bound, to be bound on first use, to be provisioned
     volume_limits    how many volumes CSI drivers may attach to a node
     storage          claims, volumes, classes and drivers, indexed
@@ -8,9 +8,9 @@
     topology_spread  DoNotSchedule constraints
     disks            in-line volumes that only one pod of a node may write to
     host_ports       ports of the node
-    exclusive_use    what the two have in common
+    exclusive_use    what disks and host ports have in common: one user at a time
     preferences      scores for the nodes that a pod prefers
-    assigned_pods    the pods that these count: bound, or with slices reserved on a node
+    assigned_pods    the pods that filters count: bound, or with slices reserved on a node
     label_selector   compiled label selectors
     groups           maps of objects in groups
     refused_nodes    nodes to which the scheduler did not bind a pod of the same owner
