@@ -1,5 +1,7 @@
 """`instaslice simulate`: what a fleet would do with a workload, by the placement code that runs in the controller."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -293,7 +295,8 @@ def _aim(target: str | None, queue: QueueDiscipline) -> sizing.Target:
 def _fleet(values: dict[str, Value], flags: tuple[str, ...], file: Path | None, profiles: str | None) -> FleetPlan:
     if file:
         values["fleet-file"] = str(file)
-        return fleets.from_file(file)
+        with _named("--fleet-file"):
+            return fleets.from_file(file)
     values["fleet"] = flags or (FLEET,)
     if profiles:
         values["profiles"] = profiles
@@ -301,13 +304,26 @@ def _fleet(values: dict[str, Value], flags: tuple[str, ...], file: Path | None, 
 
 
 def _trace(path: Path, plan: FleetPlan, reading: FractionAs) -> Trace:
-    match path.suffix:
-        case ".csv":
-            return alibaba.read(path, plan.main_model, reading)
-        case ".jsonl":
-            return migbench.read(path, plan)
-        case other:
-            raise BadInput(f"--trace {path}: it ends in .csv (Alibaba's pod list) or .jsonl (MIGBench), not {other!r}")
+    with _named("--trace"):
+        match path.suffix:
+            case ".csv":
+                found = alibaba.read(path, plan.main_model, reading)
+            case ".jsonl":
+                found = migbench.read(path, plan)
+            case other:
+                raise BadInput(f"{path}: it ends in .csv (Alibaba's pod list) or .jsonl (MIGBench), not {other!r}")
+        if not found.jobs:
+            raise BadInput(f"{path}: it has no pod that wants a GPU; give a trace that has")
+        return found
+
+
+@contextmanager
+def _named(flag: str) -> Iterator[None]:
+    """Put the flag before what is wrong with the file that it names."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{flag} {error}") from None
 
 
 def _print_data(facts: report.Facts, output: str) -> None:

@@ -121,9 +121,8 @@ def from_flags(texts: Iterable[str], profiles: Sequence[str] = ()) -> FleetPlan:
         found = _FLAG.fullmatch(text.strip())
         if found is None:
             raise BadFleet(f"--fleet {text!r}: write NODESxGPUSxMODEL, like 13x8xA100-40GB")
-        groups.append(
-            _nodes(f"--fleet {text!r}", int(found["nodes"]), int(found["gpus"]), found["model"], profiles=profiles)
-        )
+        where = f"--fleet {text!r}" + (f" with --profiles {','.join(profiles)}" if profiles else "")
+        groups.append(_nodes(where, int(found["nodes"]), int(found["gpus"]), found["model"], profiles=profiles))
     return FleetPlan(groups)
 
 

@@ -49,6 +49,9 @@ class Occupancy:
         since[before] = since[after] = now
         counts[before] -= 1
         counts[after] += 1
+        table.present.add(after)
+        if not counts[before]:
+            table.present.discard(before)
         self.used += used[after] - used[before]
 
     def free(self, gpu: int) -> int:
@@ -75,19 +78,20 @@ class Occupancy:
         )
 
     def present(self) -> Levels:
-        return _levels((table, s, count) for table in self._tables for s, count in enumerate(table.counts) if count)
+        return _levels((table, s, table.counts[s]) for table in self._tables for s in sorted(table.present))
 
 
 class _Table:
     """For each state of one geometry: GPUs in it now, GPU-milliseconds so far, until when those are counted, and what
-    part of the demand could not use such a GPU."""
+    part of the demand could not use such a GPU. `present` are the states with a GPU: a few of hundreds."""
 
-    __slots__ = ("area", "counts", "since", "states", "unfit")
+    __slots__ = ("area", "counts", "present", "since", "states", "unfit")
 
     def __init__(self, states: States, gpus: int, asked: Mapping[str, float]) -> None:
         self.states = states
         self.counts = [0] * len(states)
         self.counts[0] = gpus
+        self.present = {0} if gpus else set()
         self.area = [0] * len(states)
         self.since = [0] * len(states)
         # Profiles that this geometry lacks are placed elsewhere; they say nothing about these GPUs.

@@ -126,12 +126,16 @@ def test_a_value_out_of_range_is_refused_with_its_flag(words):
         pytest.param(
             ("--policy", "best"), "--policy best: no placement policy 'best'; there are .*; or all", id="policy"
         ),
-        pytest.param(("--trace", "pods.txt"), r"ends in \.csv .* or \.jsonl", id="unknown kind of trace"),
-        pytest.param(("--trace", "nowhere.csv"), "no such file", id="no trace"),
-        pytest.param(("--fleet-file", "nowhere.json"), r"nowhere\.json cannot be read: no such file", id="no fleet"),
+        pytest.param(
+            ("--trace", "pods.txt"), r"--trace pods.txt: it ends in \.csv .* or \.jsonl", id="unknown kind of trace"
+        ),
+        pytest.param(("--trace", "nowhere.csv"), "--trace nowhere.csv cannot be read: no such file", id="no trace"),
+        pytest.param(
+            ("--fleet-file", "nowhere.json"), "--fleet-file nowhere.json cannot be read: no such file", id="no fleet"
+        ),
         pytest.param(("--fleet", "8xA30"), "--fleet '8xA30': write NODESxGPUSxMODEL", id="fleet"),
         pytest.param(("--mix", "huge"), "--mix 'huge': 'huge' is no profile; write", id="mix"),
-        pytest.param(("--profiles", "9g.90gb"), "profile 9g.90gb does not exist", id="profile"),
+        pytest.param(("--profiles", "9g.90gb"), "--profiles 9g.90gb: profile 9g.90gb does not exist", id="profile"),
         pytest.param(
             (*SMALL, "--report", "/nowhere/out.html"), "--report /nowhere/out.html .* there is no folder", id="page"
         ),
