@@ -87,6 +87,14 @@ def test_room_in_pieces_is_told_from_no_room():
     assert came_to(ONE_GPU, jobs).room_in_pieces == 1
 
 
+def test_what_is_reserved_for_another_pod_is_no_room_in_pieces():
+    # The second GPU holds one small slice and is reserved at 2 s for the 7g that came at 1 s; the 3g waits beside it.
+    jobs = [job(0, 90_000, WHOLE), job(0, 50_000, "1g.5gb"), job(1000, 5, WHOLE), job(3000, 5, "3g.20gb")]
+    came = came_to(TWO_GPUS, jobs, Rules(QueueDiscipline.BACKFILL, patience_ms=1000))
+    assert (came.queued, came.room_in_pieces) == (2, 0)
+    assert came.profiles["3g.20gb"].wait_mean_ms == 47_005
+
+
 def test_averages_are_over_the_time_until_the_last_arrival():
     came = came_to(TWO_GPUS, [job(0, 5_000, WHOLE), job(10_000, 5_000, "1g.5gb")])
     assert came.gpus_active == 0.5
