@@ -43,9 +43,9 @@ CAPACITY = {
 """Of two A100-40GB, written out: the doctor must not be compared with itself."""
 
 
-def node(name="gpu-0", ready=True, **capacity):
+def node(name="gpu-0", ready=True, taints=(), **capacity):
     told = {each: text for each, text in {**CAPACITY, **capacity}.items() if text is not None}
-    return fitting.node(name, uid=f"uid-{name}", ready=ready, allocatable=told)
+    return fitting.node(name, uid=f"uid-{name}", ready=ready, allocatable=told, taints=list(taints))
 
 
 def pod(name, *profiles, on=None, gates=(), phase="Running", age=600, given=None, pinned=None, condition=None, **more):

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from instaslice.agent import report
-from instaslice.agent.gpu_source import GpuSource
+from instaslice.agent.gpu_source import GpuSource, Warn
 from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, unserved
@@ -72,6 +72,7 @@ class AgentProcess:
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
         self._objects: Cache[Instaslice] = Cache()
+        self._wanted = f"with labels {selector.labels}" if selector.labels else selector.fields.partition("=")[2]
         # An object has the name of its node, and none of its labels.
         by_name = Selector(fields=selector.fields)
         self._reflectors = (
@@ -92,7 +93,10 @@ class AgentProcess:
             freeze_heap()
             self._nodes.on_change(self._node_changed)
             self._objects.on_change(self._object_changed)
-            log.info("serving %d nodes", len(self._nodes))
+            if len(self._nodes):
+                log.info("serving %d nodes", len(self._nodes))
+            else:
+                log.warning("no node %s yet; it will be served as soon as there is one", self._wanted)
             if self._devices is not None:
                 tasks.create_task(self._devices.run(self._warn_no_slice, self._kubelet_changed))
             await self._queue.work(self._reconcile_or_retry, workers=WORKERS)
@@ -152,10 +156,9 @@ class AgentProcess:
             if served.serves(node, gpus, instaslice):
                 return served
             self._stop(name)
-        uid = instaslice.metadata.uid
-        regarding = ObjectReference(api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=name, uid=uid)
+        uid, warn = instaslice.metadata.uid, partial(self._warn, _reference(instaslice))
         changed = partial(self._queue.add, name)
-        driver, apply_annotations = self._gpu_source.connect(node, partial(self._warn, regarding), changed)
+        driver, apply_annotations = self._gpu_source.connect(node, warn, changed)
         # Before the agent reads the hardware: a reboot that was requested while no agent ran has happened.
         apply_annotations(node)
         context = WorkerContext(
@@ -165,7 +168,7 @@ class AgentProcess:
             orphan_policy=self._orphan_policy,
             spawn=self._spawn,
             changed=changed,
-            failed=partial(self._warn_failed, regarding),
+            failed=partial(_warn_failed, warn),
             in_use=partial(in_use, self._client, self._devices, name),
         )
         agent = NodeAgent(context, instaslice.status)
@@ -175,7 +178,7 @@ class AgentProcess:
             agent=agent,
             apply_annotations=apply_annotations,
             advertised=advertised(agent.models),
-            regarding=regarding,
+            warn=warn,
             writer=CoalescingWriter(
                 self._client,
                 INSTASLICES,
@@ -223,9 +226,9 @@ class AgentProcess:
         """Say on the object why its node cannot be served; a changed label brings it back here."""
         name = node.metadata.name
         self._stop(name)
-        log.warning("node %s: %s", name, error)
         status = unserved(instaslice, str(error), self._clock.now())
         if status != instaslice.status:
+            self._warn(_reference(instaslice), "NoDriver", "Discover", str(error))
             ops = [same_object(instaslice.metadata.uid), *report.patch(None, status)]
             with suppress(NotFound):
                 async with self._writing:
@@ -249,14 +252,20 @@ class AgentProcess:
 
     def _warn_no_slice(self, note: str) -> None:
         for served in self._served.values():
-            self._warn(served.regarding, "NoSlice", "Allocate", note)
-
-    def _warn_failed(self, regarding: ObjectReference, slice_: PreparedSlice) -> None:
-        self._warn(regarding, "SliceFailed", "Create", f"{slice_.profile} at {slice_.start}: {slice_.reason}")
+            served.warn("NoSlice", "Allocate", note)
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
         log.warning("%s: %s", regarding.name, note)
         self._recorder.record(EventKey(regarding, True, reason, action, note))
+
+
+def _warn_failed(warn: Warn, failed: PreparedSlice) -> None:
+    warn("SliceFailed", "Create", f"{failed.profile} at {failed.start}: {failed.reason}")
+
+
+def _reference(instaslice: Instaslice) -> ObjectReference:
+    meta = instaslice.metadata
+    return ObjectReference(api_version=INSTASLICES.api_version, kind=INSTASLICES.kind, name=meta.name, uid=meta.uid)
 
 
 def _of_another(instaslice: Instaslice, node: Node) -> bool:

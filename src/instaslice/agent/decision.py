@@ -90,27 +90,34 @@ def decide(allocations: Sequence[Allocation], gpu: GpuState, last: LastReports) 
     doomed = _claim(free, (each for each in ending if not _released(each, wanted, last)))
     failed = _failed(wanted, free, gpu, last)
     owned = _claim(free, (each for each in wanted if each.id not in failed))
-    leftovers = _left_by_failed(free, (each for each in wanted if each.id in failed))
+    leftovers = {slot for slot in (slot_of(each) for each in wanted if each.id in failed) if slot in free}
     missing = [each for each in wanted if each.id not in failed and each.id not in owned]
     if gpu.unhealthy:
         failed |= {each.id: gpu.unhealthy for each in missing if not _blocked(each, doomed)}
     creates = [each for each in missing if each.id not in failed and not _blocked(each, doomed)]
 
+    # A whole slice in the slot of a failed allocation is an orphan like any other: a pod may run in it after all.
     half_made = [each for each in owned.values() if not each.whole]
+    half_made += [free[slot] for slot in sorted(leftovers) if not free[slot].whole]
     return Decision(
-        steps=(*map(Destroy, (*doomed.values(), *half_made, *leftovers)), *map(Create, creates)),
+        steps=(*map(Destroy, (*doomed.values(), *half_made)), *map(Create, creates)),
         reports=(
             *(_report_ending(each, doomed.get(each.id), gpu) for each in ending),
             *(_report_wanted(each, owned.get(each.id), failed.get(each.id), gpu) for each in wanted),
             *(_report_foreign(each, gpu) for each in free.values()),
         ),
-        orphans=tuple(each for each in free.values() if each not in leftovers),
-        ours=frozenset(_without_allocation(allocations, last) & free.keys()),
+        orphans=tuple(each for each in free.values() if each not in half_made),
+        ours=frozenset((_without_allocation(allocations, last) & free.keys()) | leftovers),
     )
 
 
-def unreadable(allocations: Sequence[Allocation], last: LastReports, unhealthy: str) -> tuple[PreparedSlice, ...]:
-    """What to report of a GPU whose slices cannot be listed: what was known, and that nothing new can be made."""
+def unreadable(
+    allocations: Sequence[Allocation], last: LastReports, unhealthy: str, *, known: bool
+) -> tuple[PreparedSlice, ...]:
+    """What to report of a GPU whose slices cannot be listed: what was known, and that nothing new can be made.
+
+    `known` is whether they were ever listed, as far as we know. Otherwise a pod may run in any of its slices already,
+    as where the status was lost: none is reported failed, which would be final."""
     foreign = [each for each in last.values() if each.state is SliceState.FOREIGN]
     reports = [*foreign]
     for each in allocations:
@@ -122,7 +129,8 @@ def unreadable(allocations: Sequence[Allocation], last: LastReports, unhealthy: 
         elif before is not None and before.state in (SliceState.CREATED, SliceState.FAILED):
             reports.append(before)
         elif slot_of(each) not in map(slot_of, foreign):
-            reports.append(report_of(each, SliceState.FAILED, reason=unhealthy))
+            state = SliceState.FAILED if known else SliceState.CREATING
+            reports.append(report_of(each, state, reason=unhealthy))
     return tuple(reports)
 
 
@@ -188,11 +196,6 @@ def _reported_there(wanted: Allocation, last: LastReports) -> bool:
     if before is not None:
         return before.state is SliceState.CREATED
     return any(each.state is SliceState.FOREIGN and slot_of(each) == slot_of(wanted) for each in last.values())
-
-
-def _left_by_failed(free: Mapping[Slot, Slice], failed: Iterable[Allocation]) -> list[Slice]:
-    """What failed creates left behind, perhaps long after they failed."""
-    return [free[slot] for slot in dict.fromkeys(map(slot_of, failed)) if slot in free]
 
 
 def _blocked(wanted: Allocation, doomed: Mapping[str, Slice]) -> bool:

@@ -36,6 +36,7 @@ from instaslice.kube.limits import exponential_delay
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
 """Seconds between two tries to destroy a slice that is in use, or to read a GPU that does not answer."""
+NOT_LISTED = Unhealthy("its slices have not been listed yet", UnhealthyReason.OTHER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,11 @@ class _CheckUsage:
 class GpuWorker:
     """One GPU. Only driver calls leave the event loop. `reports` is what its status says now."""
 
-    def __init__(self, gpu: drivers.Gpu, context: WorkerContext, last: Sequence[PreparedSlice], lost: str = "") -> None:
-        """`last` is what was reported last, by this process or an earlier one; `lost` is why slices may be gone."""
+    def __init__(
+        self, gpu: drivers.Gpu, context: WorkerContext, last: Sequence[PreparedSlice], lost: str = "", *, known: bool
+    ) -> None:
+        """`last` is what was reported last, by this process or an earlier one, `known` whether the GPU was reported as
+        healthy then; `lost` is why slices may be gone."""
         self.gpu = gpu
         self.reports: tuple[PreparedSlice, ...] = tuple(last)
         self._context = context
@@ -103,6 +107,7 @@ class GpuWorker:
         self._allocations: tuple[Allocation, ...] = ()
         self._found: tuple[Slice, ...] = ()
         self._stale = True
+        self._known = known
         self.listed = False
         """Whether this process has listed the slices of the GPU."""
         self.driver_health: Unhealthy | None = None
@@ -124,6 +129,12 @@ class GpuWorker:
         """Why nothing can be made on this GPU; None when it is healthy."""
         failed = self._unreadable
         return self.driver_health or (Unhealthy(failed.message, failed.reason) if failed else None)
+
+    @property
+    def unusable(self) -> Unhealthy | None:
+        """Why nothing may be placed on this GPU: it is unhealthy, or what is on it has never been reported. A pod could
+        otherwise be given a slice that another one uses."""
+        return self.unhealthy or (None if self._known or self.listed else NOT_LISTED)
 
     def set_allocations(self, allocations: tuple[Allocation, ...]) -> None:
         """All allocations on this GPU."""
@@ -223,7 +234,7 @@ class GpuWorker:
                 return _ReadSlices()
             if self._decision is None:
                 unhealthy = self.driver_health.message if self.driver_health else self._unreadable.message
-                self._publish(unreadable(self._allocations, self._last, unhealthy))
+                self._publish(unreadable(self._allocations, self._last, unhealthy, known=self._known or self.listed))
                 self._decision = Decision((), self.reports)
             return None
         decision = self._decide(now)

@@ -45,6 +45,7 @@ class NodeAgent:
         self._workers: dict[str, GpuWorker] = {}
         self._geometries: tuple[ModelGeometry, ...] = ()
         self._unplaced = before.slices
+        self._known_healthy = {gpu.uuid for gpu in before.gpus if gpu.health is Health.HEALTHY}
         self._sync_workers(_boot_changed(before.boot_id, self._boot))
         self._unplaced = ()
 
@@ -78,7 +79,13 @@ class NodeAgent:
         past, before = self.slices, self._workers
         self._workers = {
             gpu.uuid: before.get(gpu.uuid)
-            or GpuWorker(gpu, self._context, [each for each in past if each.gpu == gpu.uuid], lost)
+            or GpuWorker(
+                gpu,
+                self._context,
+                [each for each in past if each.gpu == gpu.uuid],
+                lost,
+                known=gpu.uuid in self._known_healthy,
+            )
             for gpu in sorted(there.values(), key=lambda gpu: gpu.index)
         }
         for gone in before.keys() - there.keys():
@@ -172,6 +179,9 @@ class NodeAgent:
     def _report_unknown_gpu(self, allocation: Allocation) -> PreparedSlice:
         """The report of an allocation on a GPU that is not in the node."""
         has = ", ".join(self._workers) or "none"
+        if any(not each.uuid for each in self._context.driver.unresponsive()):
+            state = SliceState.CREATING if allocation.wanted else SliceState.DELETING
+            return report_of(allocation, state, reason="a GPU of this node does not answer, and may be the one")
         if not allocation.wanted:
             return report_of(allocation, SliceState.DELETED)
         return report_of(
@@ -188,7 +198,7 @@ def unserved(instaslice: Instaslice, why: str, now: datetime) -> InstasliceStatu
 
 
 def _gpu(worker: GpuWorker) -> GpuStatus:
-    gpu, unhealthy = worker.gpu, worker.unhealthy
+    gpu, unhealthy = worker.gpu, worker.unusable
     health = Health.UNHEALTHY if unhealthy else Health.HEALTHY
     reason = truncated(unhealthy.message) if unhealthy else ""
     return GpuStatus(uuid=gpu.uuid, index=gpu.index, model=gpu.model.name, health=health, reason=reason)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from instaslice.agent.kubelet.device_ids import SliceAddress
-from instaslice.api.instaslice import InstasliceStatus, PreparedSlice, SliceState
+from instaslice.api.instaslice import ConditionStatus, InstasliceCondition, InstasliceStatus, PreparedSlice, SliceState
 from instaslice.drivers import GpuUuid, MigUuid, Slice
 from instaslice.geometry import Placement
 from instaslice.kube.client import JsonOp
@@ -47,6 +47,13 @@ def urgent(before: InstasliceStatus | None, now: InstasliceStatus) -> bool:
         return True
     quiet = {"observed_generation": 0, "slices": (), "summary": None}
     return msgspec.structs.replace(before, **quiet) != msgspec.structs.replace(now, **quiet)
+
+
+def worsened(before: InstasliceStatus | None, now: InstasliceStatus) -> list[InstasliceCondition]:
+    """Conditions that are false now, and were not before or for another reason."""
+    known = {(each.type, each.status, each.reason) for each in (before.conditions if before else ())}
+    false = [each for each in now.conditions if each.status is ConditionStatus.FALSE]
+    return [each for each in false if (each.type, each.status, each.reason) not in known]
 
 
 def in_progress(status: InstasliceStatus) -> bool:

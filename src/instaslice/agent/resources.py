@@ -3,27 +3,18 @@
 The numbers do not change as slices come and go, so that no pod waits for a node status; the ledger prevents conflicts.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from instaslice.api import names
-from instaslice.geometry import Model, ProfileName, States
+from instaslice.api.node_resources import total
+from instaslice.geometry import Model
 from instaslice.kube.core import NodeStatus
 
 
 def advertised(gpus: Iterable[Model]) -> dict[str, str]:
     """Resource name → quantity, for the GPUs of one node."""
     return {resource: str(quantity) for resource, quantity in total(gpus).items()}
-
-
-def total(gpus: Iterable[Model]) -> dict[str, int]:
-    """Resource name → how many of it these GPUs could hold at most."""
-    found: Counter[str] = Counter()
-    for model, count in Counter(map(States.of, gpus)).items():
-        for resource, most in _most(model).items():
-            found[resource] += most * count
-    return dict(found)
 
 
 def correction(status: NodeStatus, wanted: Mapping[str, str]) -> dict[str, Any]:
@@ -40,17 +31,3 @@ def correction(status: NodeStatus, wanted: Mapping[str, str]) -> dict[str, Any]:
 
 def _ours(resource: str) -> bool:
     return resource == names.MEMORY or resource.startswith(names.RESOURCE)
-
-
-_known: dict[States, dict[str, int]] = {}
-
-
-def _most(states: States) -> dict[str, int]:
-    """For one GPU. Cached: a thousand nodes have few models, and `States.of` returns one object for each."""
-    if states not in _known:
-        most = {profile.name: states.kinds.most(p)[0] for p, profile in enumerate(states.profiles)}
-        _known[states] = {
-            **{names.resource_name(ProfileName.parse(name)): count for name, count in most.items() if count},
-            names.MEMORY: states.most_label_gb(),
-        }
-    return _known[states]

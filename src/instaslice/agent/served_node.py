@@ -4,13 +4,13 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 
 from instaslice.agent import report
-from instaslice.agent.gpu_source import ApplyAnnotations
+from instaslice.agent.gpu_source import ApplyAnnotations, Warn
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent
 from instaslice.api.instaslice import Instaslice, InstasliceStatus
 from instaslice.kube.clock import Clock
 from instaslice.kube.coalescing_writer import CoalescingWriter
-from instaslice.kube.core import Node, ObjectReference
+from instaslice.kube.core import Node
 
 RESYNC_SECONDS = 60.0
 """Between two checks of hardware and status that no event asked for: somebody may have changed them by hand."""
@@ -27,7 +27,7 @@ class ServedNode:
     agent: NodeAgent
     apply_annotations: ApplyAnnotations
     advertised: dict[str, str]
-    regarding: ObjectReference
+    warn: Warn
     writer: CoalescingWriter[Instaslice, InstasliceStatus]
     devices: NodeDevices | None
     clock: Clock
@@ -78,7 +78,10 @@ class ServedNode:
         delay = self._delay(status)
         if delay > 0:
             return delay
+        before = self.writer.written
         await self.writer.patch(status, ops)
+        for each in report.worsened(before, status):
+            self.warn(each.reason, "Check", each.message)
         return None
 
     def _delay(self, status: InstasliceStatus) -> float:

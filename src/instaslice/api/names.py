@@ -1,6 +1,6 @@
 """Every name of ours that stands in a Kubernetes object. One place, so that nobody misspells one."""
 
-from instaslice.geometry import ProfileName
+from instaslice.geometry import ProfileName, UnknownProfile
 
 GROUP = "gpu.das.com"
 
@@ -30,6 +30,10 @@ MANAGED = f"{GROUP}/managed"
 """Taint of the nodes whose GPUs are ours, where the administrator wants it."""
 TAINTED = f"{GROUP}/tainted"
 """Annotation of a node: that taint is ours, and not one that the node was registered with."""
+STATIC_MIG_LABELS = f"{GROUP}/static-mig-labels"
+"""Annotation of a node: which labels of a static MIG layout are ours, as a digest."""
+COMPANION = f"{GROUP}/companion-quota"
+"""Label of a ResourceQuota that counts by our names what another one counts by NVIDIA's."""
 OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` opts it out."""
 OPTED_OUT = "disabled"
@@ -63,3 +67,21 @@ GPU_COUNT = "nvidia.com/gpu.count"
 def resource_name(profile: ProfileName) -> str:
     """The resource that nodes advertise for a profile: `gpu.das.com/mig-1g.5gb.me`."""
     return f"{GROUP}/{profile.resource}"
+
+
+def renamed(resource: str) -> str | None:
+    """What the webhook makes of a resource name; None where it leaves it as it is, or refuses it."""
+    if not resource.startswith(NVIDIA_RESOURCE):
+        return None
+    try:
+        return resource_name(ProfileName.parse(resource))
+    except UnknownProfile:
+        return None
+
+
+def renamed_in_quota(item: str) -> str | None:
+    """The same of an item of a ResourceQuota: `requests.nvidia.com/mig-1g.5gb`. Of resources like these it has no other
+    form."""
+    prefix, _, resource = item.partition(".")
+    found = renamed(resource) if prefix == "requests" else None
+    return found and f"requests.{found}"

@@ -34,7 +34,13 @@ class Role:
 EVENTS: Final = rule("events.k8s.io", "events", "create patch")
 
 
-def controller(*, taint_nodes: bool = False, autoscaling_hints: bool = False) -> Role:
+def controller(
+    *,
+    taint_nodes: bool = False,
+    static_mig_labels: bool = False,
+    keep_quotas: bool = False,
+    autoscaling_hints: bool = False,
+) -> Role:
     """The arguments are the flags of `instaslice controller`."""
     cluster = [
         rule("", "pods", "get list watch patch"),
@@ -49,8 +55,10 @@ def controller(*, taint_nodes: bool = False, autoscaling_hints: bool = False) ->
     ]
     own = [rule("coordination.k8s.io", "leases", "get create update")]
     placeholders = []
-    if taint_nodes:
+    if taint_nodes or static_mig_labels:
         cluster.append(rule("", "nodes", "patch"))
+    if keep_quotas:
+        cluster.append(rule("", "resourcequotas", "list watch create patch delete"))
     if autoscaling_hints:
         named = [names.PLACEHOLDER_PRIORITY]
         cluster.append(rule("scheduling.k8s.io", "priorityclasses", "patch", named=named))
@@ -79,10 +87,12 @@ AGENT: Final = Role(
 
 
 def webhook(*, configuration: str = names.WEBHOOK, secret: str = names.WEBHOOK) -> Role:
-    """Keeps its certificates in one Secret, and the caBundle of its configuration up to date."""
+    """Keeps its certificates in one Secret, and the caBundle of its configuration up to date; at start it says which
+    quotas count nothing any more."""
     hooks = rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get patch", named=[configuration])
     kept = rule("", "secrets", "get patch", named=[secret])
-    return Role(cluster=(hooks,), own=(kept, rule("", "secrets", "create")))
+    looked_at = rule("", "resourcequotas limitranges namespaces", "list")
+    return Role(cluster=(hooks, looked_at), own=(kept, rule("", "secrets", "create")))
 
 
 def documents(name: str, role: Role, subject: Document, *, namespace: str = names.NAMESPACE) -> list[Document]:

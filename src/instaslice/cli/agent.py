@@ -18,12 +18,17 @@ from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.gpu_model import GpuModel
+from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
+from instaslice.errors import leaves
+from instaslice.geometry import Model
 from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import BadRequest
 
 LATENCIES = {"none": INSTANT, "h200": H200}
 CTK_SPECS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
@@ -39,7 +44,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--node", metavar="NAME", help="The node that we run on; its kubelet hands out its slices.")
+@click.option("--node", type=ObjectName(), help="The node that we run on; its kubelet hands out its slices.")
 @click.option("--gpus", default="", metavar="LIST", help="With --node: only these, by index, UUID or model.")
 @click.option("--enable-mig", is_flag=True, help="With --node: enable MIG mode where it is off.")
 @click.option(
@@ -77,7 +82,11 @@ Examples:
     help="With --node: what `nvidia-ctk cdi generate` wrote.  [default: " + ", ".join(map(str, CTK_SPECS)) + "]",
 )
 @click.option("--emulated", is_flag=True, help="Emulate the GPUs of nodes that have none.")
-@click.option("--model", help="With --node --emulated: which GPUs to emulate.  [default: by the node's labels]")
+@click.option(
+    "--model",
+    type=GpuModel(),
+    help="With --node --emulated: which GPUs to emulate.  [default: by the node's labels]",
+)
 @click.option("--count", type=click.IntRange(1, 64), default=1, help="With --model: how many.  [default: 1]")
 @click.option(
     "--nodes",
@@ -127,7 +136,7 @@ def command(
     proc: Path,
     driver_spec: tuple[Path, ...],
     emulated: bool,
-    model: str | None,
+    model: Model | None,
     count: int,
     nodes: str,
     state_dir: Path | None,
@@ -142,6 +151,8 @@ def command(
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
+    if model and not emulated:
+        raise click.UsageError("--model is for emulated GPUs: add --emulated, or leave it out")
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state
@@ -150,7 +161,7 @@ def command(
         gpu_source: GpuSource
         wiring: Wiring
         if emulated:
-            fixed = EmulatedGpus(model, count) if model else None
+            fixed = EmulatedGpus(model.name, count) if model else None
             gpu_source, wiring = Emulation(state_dir, LATENCIES[latency], fixed), EmulatedWiring()
         else:
             chosen = tuple(gpus.split(","))
@@ -176,7 +187,13 @@ def command(
                 executor=executor,
                 devices=devices,
             )
-            await run_until_signalled(agent.run())
+            refused = ""
+            try:
+                await run_until_signalled(agent.run())
+            except* BadRequest as group:
+                refused = str(next(leaves(group)))
+            if refused:
+                raise click.BadParameter(f"the API server refuses it: {refused}", param_hint="--nodes")
 
     # In a rolling update the next agent of a node may start before the last one has ended.
     with locked(state_dir) if node and state_dir else nullcontext():

@@ -13,6 +13,7 @@ import click
 
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
@@ -40,7 +41,13 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--namespace", default=names.NAMESPACE, show_default=True, help="Namespace of the Lease.")
+@click.option(
+    "--namespace",
+    type=ObjectName(namespace=True),
+    default=names.NAMESPACE,
+    show_default=True,
+    help="Namespace of the Lease.",
+)
 @click.option("--identity", help="Unique among the replicas.  [default: host name and process]")
 @click.option(
     "--policy",
@@ -83,6 +90,16 @@ Examples:
     help=f"Keep the taint {names.MANAGED}:NoSchedule on nodes with sliced GPUs, against pods without slices.",
 )
 @click.option(
+    "--static-mig-labels",
+    is_flag=True,
+    help="Keep on nodes with sliced GPUs the labels that users of static MIG layouts select by.",
+)
+@click.option(
+    "--keep-quotas",
+    is_flag=True,
+    help="Keep ResourceQuotas on nvidia.com/mig-* counting, with one of ours beside each.",
+)
+@click.option(
     "--autoscaling-hints",
     type=click.IntRange(0),
     default=0,
@@ -101,6 +118,8 @@ def command(
     bind_timeout: float,
     node_timeout: float,
     taint_nodes: bool,
+    static_mig_labels: bool,
+    keep_quotas: bool,
     autoscaling_hints: int,
     rate: float,
 ) -> None:
@@ -117,7 +136,15 @@ def command(
             policies.named(policy),
             clock=clock,
             rng=rng,
-            settings=Settings(limits, who, namespace, taint_nodes, autoscaling_hints),
+            settings=Settings(
+                limits,
+                who,
+                namespace,
+                taint_nodes=taint_nodes,
+                static_mig_labels=static_mig_labels,
+                keep_quotas=keep_quotas,
+                hints=autoscaling_hints,
+            ),
             leads=lambda: election.is_fresh,
         )
         await election.run(controller.run)

@@ -1,4 +1,4 @@
-"""`instaslice doctor`: check the invariants of a cluster."""
+"""`instaslice doctor`: check the invariants of a cluster, and what the installation stands on."""
 
 import asyncio
 import sys
@@ -7,22 +7,37 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import click
-import msgspec
 
+from instaslice.api import names
+from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.finite_range import FiniteRange
-from instaslice.doctor import Finding, wait_until_settled
+from instaslice.doctor import (
+    Finding,
+    Installation,
+    Invariant,
+    ObservedCluster,
+    call_webhook,
+    examine_installation,
+    wait_until_settled,
+)
 from instaslice.kube.client import Client
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import Forbidden
+
+WRONG, NOT_ALL_CHECKED = 1, 3
+"""Exit codes: something is wrong; nothing is, but not everything could be looked at."""
 
 EXAMPLES = """\b
 Examples:
   instaslice doctor              check once
   instaslice doctor --wait 90    check until all is well and no slice is in transition, at most 90 s; finds stuck slices
-  instaslice doctor -o json      for programs
+  instaslice doctor -o json      for programs; also yaml
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+@click.option("-n", "--namespace", default=names.NAMESPACE, show_default=True, help="Where the controller's Lease is.")
 @click.option(
     "--wait",
     type=FiniteRange(0),
@@ -31,24 +46,49 @@ Examples:
     help="Check repeatedly until nothing is wrong, for at most this long. A busy cluster has transient findings.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-def command(output: str, wait: float, kubeconfig: Path | None) -> None:
-    """Check that pods, nodes and Instaslice objects agree with each other. Changes nothing.
+@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
+    """Check that pods, nodes and Instaslice objects agree with each other, and what they stand on: webhook, policies,
+    controller, definition, quotas. Changes nothing.
 
-    Exits with 1 when something is wrong.
+    Exits with 0 when nothing is wrong, with 1 when something is, and with 3 when nothing is but not everything could be
+    looked at.
     """
 
     async def run() -> list[Finding]:
-        async with await Client.connect(kubeconfig) as client:
-            with _progress(wait) as on_progress:
-                return await wait_until_settled(client, wait, on_progress=on_progress)
+        async with await Client.connect(kubeconfig, context=context) as client:
+            return await _examine(client, namespace, wait)
 
     found = asyncio.run(run())
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
-    else:
+    if output == "text":
         _text(found, wait)
+    else:
+        print_document(found, output)
     if found:
-        sys.exit(1)
+        sys.exit(WRONG if _wrong(found) else NOT_ALL_CHECKED)
+
+
+async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]:
+    clock = SystemClock()
+    installation = await Installation.read(client, clock, call_webhook, namespace)
+    if installation.definitions == []:
+        return examine_installation(installation)  # there is nothing else to look at
+    try:
+        with _progress(wait) as on_progress:
+            found = await wait_until_settled(client, wait, on_progress=on_progress)
+        cluster = await ObservedCluster.read(client, clock)
+    except Forbidden as error:
+        missing = f"pods, nodes and instaslices.{names.GROUP}"
+        message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
+        unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
+        return sorted([*examine_installation(installation), unread])
+    if wait and any(each.transient for each in examine_installation(installation)):
+        installation = await Installation.read(client, clock, call_webhook, namespace)
+    return sorted([*found, *examine_installation(installation, cluster.pods, cluster.nodes)])
+
+
+def _wrong(found: list[Finding]) -> bool:
+    return any(each.invariant is not Invariant.NOT_CHECKED for each in found)
 
 
 @contextmanager
@@ -66,7 +106,7 @@ def _progress(wait: float) -> Iterator[Callable[[list[Finding], int], None]]:
 def _text(found: list[Finding], wait: float) -> None:
     for finding in found:
         click.echo(f"{finding}{'  (may pass)' if finding.transient and not wait else ''}")
-    if not found:
-        click.echo("nothing wrong")
+    if not _wrong(found):
+        click.echo("nothing wrong in what could be looked at" if found else "nothing wrong")
     elif not wait and any(finding.transient for finding in found):
         click.echo("Findings that may pass are worth a second check: instaslice doctor --wait 30", err=True)

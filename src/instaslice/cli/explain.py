@@ -1,36 +1,38 @@
-"""`instaslice explain pod/NAME`: why a pod waits and what would make it fit, or where its slices are."""
+"""`instaslice explain`: why a pod waits and what would make it fit, or where its slices are; or all pods that wait."""
 
 import asyncio
-import difflib
-from datetime import datetime
 from pathlib import Path
 
 import click
-import msgspec
 
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller.explain import Explanation, Stage, explain
+from instaslice.cli.terminal import explanations
+from instaslice.cli.terminal.documents import print_document
+from instaslice.cli.terminal.explained_workloads import KINDS, WorkloadAnswer, deployment_of, find_pod, read_workload
+from instaslice.controller.explain import Explainer, Explanation
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import Pod
 from instaslice.placement import policies
 
-MOST_NODES = 4
-"""Nodes named on one line."""
+PODS = ("", "pod", "pods", "po")
 EXAMPLES = """\b
 Examples:
-  instaslice explain pod/train               in the namespace default
-  instaslice explain pod/train -n team-a
-  instaslice explain train -n team-a -o json
+  instaslice explain                       all pods that wait, in the namespace of the kubeconfig's context
+  instaslice explain -A                    in all namespaces
+  instaslice explain pod/train -n team-a   one pod
+  instaslice explain deploy/web            the pods of a Deployment (job/NAME, sts/NAME), or why it has none
+  instaslice explain train -o yaml         for programs
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", metavar="pod/NAME")
-@click.option("-n", "--namespace", default="default", show_default=True)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.argument("name", metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME]", required=False)
+@click.option("-n", "--namespace", help="[default: that of the kubeconfig's context]")
+@click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All that waits, in all namespaces.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
 @click.option(
     "--policy",
     type=click.Choice(policies.names()),
@@ -38,74 +40,80 @@ Examples:
     show_default=True,
     help="The policy that the controller runs with.",
 )
-def command(name: str, namespace: str, output: str, kubeconfig: Path | None, policy: str) -> None:
-    """Explain what state a pod is in, since when and why. Changes nothing."""
-    kind, _, own = name.rpartition("/")
-    if kind not in ("", "pod", "pods", "po"):
-        raise BadInput(f"{name}: only pods can be explained; write pod/{own}")
+def command(
+    name: str | None,
+    namespace: str | None,
+    everywhere: bool,
+    output: str,
+    kubeconfig: Path | None,
+    context: str | None,
+    policy: str,
+) -> None:
+    """Explain what state a pod is in, since when and why; without a name, list all pods that wait. Changes nothing."""
+    if everywhere and (name or namespace):
+        raise BadInput("-A lists what waits in all namespaces: leave out the name and -n, or leave out -A")
+    kind, _, own = (name or "").rpartition("/")
+    if name and kind not in PODS and kind not in KINDS:
+        raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
 
-    async def run() -> ClusterSnapshot:
-        async with await Client.connect(kubeconfig) as client:
-            return await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
+    async def run() -> None:
+        async with await Client.connect(kubeconfig, context=context) as client:
+            cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
+            explainer = Explainer(cluster, policies.named(policy))
+            chosen = namespace or client.namespace
+            if not name:
+                _list(explainer, cluster, None if everywhere else chosen, output)
+            elif kind in PODS:
+                pod = find_pod(cluster, chosen, own)
+                explanation = explainer.explain(pod, await deployment_of(client, pod))
+                _print([explanation], cluster, output, single=True)
+            else:
+                await _workload(client, explainer, cluster, kind, chosen, own, output)
 
-    cluster = asyncio.run(run())
-    explanation = explain(cluster, _find(cluster, namespace, own), policies.named(policy))
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(explanation)).decode())
+    asyncio.run(run())
+
+
+def _list(explainer: Explainer, cluster: ClusterSnapshot, namespace: str | None, output: str) -> None:
+    waiting = explainer.waiting()
+    shown = [each for each in waiting if namespace is None or each.pod.startswith(f"{namespace}/")]
+    if output != "text":
+        print_document(shown, output)
+    elif shown:
+        explanations.table(shown, cluster.now)
     else:
-        _print_text(explanation, cluster.now)
+        others = f"; {len(waiting)} wait in other namespaces: -A" if waiting else ""
+        click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
+    if output == "text":
+        for each in explainer.left_out:
+            click.echo(f"left out  {each}")
 
 
-def _find(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
-    there = {pod.metadata.name: pod for pod in cluster.pods if pod.metadata.namespace == namespace}
-    if name in there:
-        return there[name]
-    near = difflib.get_close_matches(name, there, n=3)
-    elsewhere = sorted({pod.metadata.namespace for pod in cluster.pods if pod.metadata.name == name})
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    if elsewhere:
-        hint = f"; there is one in {', '.join(elsewhere)}: -n {elsewhere[0]}"
-    raise BadInput(f"no pod {name} in namespace {namespace}{hint}")
-
-
-def _print_text(explanation: Explanation, now: datetime) -> None:
-    asks = ", ".join(f"{count} x {profile}" for profile, count in explanation.asks.items())
-    click.echo(f"pod {explanation.pod}: {explanation.stage}{_for(explanation.since, now)}")
-    if asks:
-        click.echo(f"  asks for  {asks}")
-    click.echo(f"  {explanation.message}")
-    for each in explanation.left_out:
-        click.echo(f"  left out  {each}")
-    for place in explanation.slices:
-        gpu = f"GPU {place.index}" if place.index is not None else place.gpu
-        uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
-        where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
-        click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
-    if explanation.stage is not Stage.WAITING:
+async def _workload(
+    client: Client,
+    explainer: Explainer,
+    cluster: ClusterSnapshot,
+    kind: str,
+    namespace: str,
+    name: str,
+    output: str,
+) -> None:
+    resource = KINDS[kind]
+    pods = explainer.pods_of(resource.kind, namespace, name)
+    workload, message = await read_workload(client, resource, namespace, name, has_pods=bool(pods))
+    deployment = workload if resource.kind == "Deployment" else None
+    explained = [explainer.explain(pod, deployment) for pod in pods]
+    title = f"{resource.kind.lower()} {namespace}/{name}"
+    if output != "text":
+        print_document(WorkloadAnswer(workload=title, message=message, pods=explained), output)
         return
-    click.echo(
-        f"  queue     {explanation.ahead} {'pod is' if explanation.ahead == 1 else 'pods are'} ahead of it"
-        if explanation.ahead
-        else "  queue     first"
-    )
-    for why, nodes in explanation.nodes.items():
-        click.echo(f"  not on    {_some(nodes)}: {why}")
-    if explanation.could:
-        click.echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
-    else:
-        click.echo("  could     no node would hold it, even if empty: add a node, or ask for less")
+    if message:
+        click.echo(f"{title}: {message}")
+    _print(explained, cluster, output)
 
 
-def _some(nodes: list[str]) -> str:
-    more = len(nodes) - MOST_NODES
-    return ", ".join(nodes[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
-
-
-def _for(since: datetime | None, now: datetime) -> str:
-    if since is None:
-        return ""
-    seconds = max(0, int((now - since).total_seconds()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f", for {seconds // size} {unit}"
-    return f", for {seconds} s"
+def _print(explained: list[Explanation], cluster: ClusterSnapshot, output: str, *, single: bool = False) -> None:
+    if output != "text":
+        print_document(explained[0] if single else explained, output)
+        return
+    for each in explained:
+        explanations.text(each, cluster.now)

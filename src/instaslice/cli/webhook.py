@@ -9,11 +9,14 @@ import click
 
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.signals import run_until_signalled
-from instaslice.geometry import models
+from instaslice.geometry import Model, models
 from instaslice.kube.client import Client
-from instaslice.kube.clock import SystemClock
+from instaslice.kube.clock import Clock, SystemClock
+from instaslice.kube.errors import KubeconfigError
 from instaslice.kube.meta import Key
+from instaslice.webhook import quota_notice
 from instaslice.webhook.certificate_sources import (
     RENEW_SECONDS,
     CertificateSource,
@@ -61,7 +64,13 @@ Examples:
     show_default=True,
     help="Whose caBundle is kept up to date.",
 )
-@click.option("--model", "model_names", multiple=True, help="A GPU model of the cluster; repeat.  [default: all known]")
+@click.option(
+    "--model",
+    "chosen",
+    type=GpuModel(),
+    multiple=True,
+    help="A GPU model of the cluster; repeat.  [default: all known]",
+)
 @click.option(
     "--max-gpus", type=click.IntRange(1), default=MAX_GPUS, show_default=True, help="GPUs of the largest node."
 )
@@ -90,7 +99,7 @@ def command(
     service: str,
     serve_as: tuple[str, ...],
     configuration: str,
-    model_names: tuple[str, ...],
+    chosen: tuple[Model, ...],
     max_gpus: int,
     check_every: float,
     drain: float,
@@ -98,8 +107,7 @@ def command(
 ) -> None:
     """Gate the pods that ask for slices, and reject those that no node could ever serve."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
-    chosen = tuple(models.named(each) for each in model_names) or models.known()
-    webhook = Webhook(LargestNode(chosen, max_gpus))
+    webhook = Webhook(LargestNode(chosen or models.known(), max_gpus))
     namespace, _, name = secret.partition("/")
     if not (namespace and name):
         raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")
@@ -112,10 +120,11 @@ def command(
     async def run() -> None:
         async with AsyncExitStack() as stack:
             certificates: CertificateSource
+            client = await _connected(stack, kubeconfig, clock, needed=cert_dir is None)
             if cert_dir is not None:
                 certificates = FileSource(cert_dir)
             else:
-                client = await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+                assert client is not None, "it is needed"
                 served = [f"{service}.{namespace}.svc", *serve_as]
                 certificates = SecretSource(
                     client, Key(namespace, name), served, configuration=configuration, clock=clock
@@ -123,6 +132,20 @@ def command(
             await start(certificates, clock)
             async with serving(webhook, certificates.context, host=host, port=port) as bound:
                 click.echo(f"serving on port {bound}")
-                await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)
+                async with asyncio.TaskGroup() as group:
+                    noticing = group.create_task(quota_notice.report(client)) if client else None
+                    await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)
+                    if noticing:
+                        noticing.cancel()
 
     asyncio.run(run())
+
+
+async def _connected(stack: AsyncExitStack, kubeconfig: Path | None, clock: Clock, *, needed: bool) -> Client | None:
+    """A client for as long as the stack; None where nothing says how to connect, unless it is needed."""
+    try:
+        return await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+    except KubeconfigError:
+        if needed:
+            raise
+        return None

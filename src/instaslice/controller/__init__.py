@@ -16,15 +16,19 @@
     work_queues        orders that are yet to be carried out
     spec_writer        writes reservations into the Instaslice objects
     pod_condition      what a pod's condition says: why it waits
+    feasible_nodes     which nodes could ever hold a pod, and why others do not take it
     condition_writer   writes it, and the Event that goes with it
     patches            the patch that removes a pod's gate
-    explain            everything there is to say of one pod
+    explain            everything there is to say of one pod, and all pods that wait
+    slice_holders      who holds the slices that a pod waits for
     requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
     pod_request        its slices and amounts, worked out once for a pod
     node_admission     whether a node's state, taints and labels let a pod in
     node_capacity      what is left on each node beside what is charged to it
     scheduling         what else kube-scheduler looks at: volumes, other pods, spread, host ports
     taints             the taint of managed nodes
+    static_mig_labels  node labels that users of static MIG layouts select by
+    kept_quotas        quotas on NVIDIA's names keep counting
     autoscaling        shows node autoscalers what pods wait for
     placeholders       the pods that show it
     node_shapes        the shapes of node that an autoscaler could add

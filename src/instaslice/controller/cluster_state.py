@@ -34,6 +34,11 @@ class ClusterState:
         self.backing_off: dict[str, str] = {}
         """Pods that are not placed again for a while, and why."""
 
+    @property
+    def version(self) -> int:
+        """Another number once nodes, what they have left, or what their GPUs hold has changed."""
+        return self.ledger.fleet.changes.end + self.capacities.changes.end + self.admission_changes.end
+
     def is_ready(self, name: NodeName) -> bool:
         node = self.nodes.get(name)
         return node is not None and node.ready

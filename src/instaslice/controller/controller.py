@@ -23,11 +23,13 @@ from instaslice.controller.autoscaling import AutoscalingHints
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.kept_quotas import KeptQuotas
 from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.spec_writer import SpecWriter
+from instaslice.controller.static_mig_labels import StaticMigLabels
 from instaslice.controller.taints import Taints
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.errors import InstasliceError
@@ -68,6 +70,8 @@ class Settings:
     """The reporting instance of Events."""
     namespace: str = names.NAMESPACE
     taint_nodes: bool = False
+    static_mig_labels: bool = False
+    keep_quotas: bool = False
     hints: int = 0
     """Placeholder pods for node autoscalers, at most."""
 
@@ -103,6 +107,8 @@ class Controller:
             client, self.state, self.dispatcher.placer, self.orders, clock=clock, instance=settings.instance
         )
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
+        self._labels = StaticMigLabels(client, self.nodes, self.instaslices, clock, wanted=settings.static_mig_labels)
+        self._quotas = KeptQuotas(client, clock, rng, wanted=settings.keep_quotas)
         # Also with none: those of an earlier time have to go.
         self._hints = AutoscalingHints(
             client, clock, names.PLACEHOLDERS, settings.hints, rng=rng, former=settings.namespace
@@ -138,6 +144,8 @@ class Controller:
             group.create_task(self._conditions.run(), name="write conditions")
             group.create_task(self._learn(), name="learn")
             group.create_task(self._taints.run(), name="taint nodes")
+            group.create_task(self._labels.run(), name="label nodes")
+            group.create_task(self._quotas.run(), name="keep quotas")
             self.nodes.on_change(self._node_shape)
             group.create_task(self._hints.run(), name="autoscaling hints")
             group.create_task(self._hinting.work(self._hint), name="work out hints")
@@ -181,6 +189,7 @@ class Controller:
         """Once for all that one chunk of a watch brought."""
         self.dispatcher.decide()
         self._hinting.add_after(HINTS, HINT_SECONDS)
+        self._conditions.revise()
         if self._timer is not None:
             self._timer.cancel()
         due = self.dispatcher.due

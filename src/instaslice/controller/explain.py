@@ -5,7 +5,7 @@ object that cannot be handled is left out, and the explanation says so.
 """
 
 from collections import Counter
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from random import Random
@@ -17,16 +17,19 @@ from instaslice.api.pods import gated, needed_slices, other_gates, was_given_sli
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.feasible_nodes import lacking, node_out, nodes_that_could_hold, nodes_that_could_hold_later
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.controller.pod_condition import FULL, PodCondition, condition_of, node_out
+from instaslice.controller.pod_condition import PodCondition, condition_of
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
+from instaslice.controller.slice_holders import Holder, holders, owner_of, rollout
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
-from instaslice.placement import NodeName, Policy, Refusal, could_hold
+from instaslice.kube.workloads import Workload
+from instaslice.placement import NodeName, Policy, Refusal, RequestKey
 
 
 class Stage(StrEnum):
@@ -41,6 +44,10 @@ class Stage(StrEnum):
     RUNNING = "running"
     TROUBLED = "running, in trouble"
     ENDED = "ended"
+
+
+WAITS = (Stage.UNREADABLE, Stage.HELD, Stage.WAITING, Stage.CREATING, Stage.STARTING)
+"""Stages of pods that do not run yet."""
 
 
 class ExplainedSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,68 +73,132 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     asks: dict[str, int] = {}
     """Profile → how many slices."""
     ahead: int = 0
-    """Waiting pods that are considered first."""
+    """Waiting pods that are considered first, without those that no node could hold."""
     nodes: dict[str, list[str]] = {}
     """Of a pod that waits: reason → the nodes that it rules out."""
     could: list[str] = []
     """Of a pod that waits: nodes that could hold it if they were empty."""
+    could_later: list[str] = []
+    """Of a pod that waits: nodes that could if they were empty, uncordoned and ready."""
+    held_by: list[Holder] = []
+    """Of a pod that waits: who holds slices on the nodes that could hold it."""
+    rollout: str = ""
+    """Of a pod that waits: what to do where its own Deployment holds them."""
     slices: list[ExplainedSlice] = []
     left_out: list[str] = []
     """Objects that were not taken into account, and why."""
 
 
-def explain(cluster: ClusterSnapshot, pod: Pod, policy: Policy) -> Explanation:
-    """What the controller would say about the pod now."""
-    created, explanation = pod.metadata.creation_timestamp, partial(Explanation, pod=str(key_of(pod)))
-    try:
-        slices = needed_slices(pod)
-        if not slices:
-            return explanation(stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
-        effective(pod)
-    except InstasliceError as error:
-        message = f"{error}; delete the pod and ask for slices that exist"
-        return explanation(stage=Stage.UNREADABLE, since=created, message=message)
-    explanation = partial(explanation, asks=dict(Counter(each.profile for each in slices)))
-    if pod.ended:
-        reason = f": {pod.status.message}" if pod.status.message else ""
-        message = f"{pod.status.phase}{reason}; its slices are released"
-        return explanation(stage=Stage.ENDED, since=_changed(pod, "Ready"), message=message)
-    dispatcher, left_out = _dispatcher(cluster, policy)
-    explanation = partial(explanation, left_out=left_out)
-    state, uid = dispatcher.state, pod.metadata.uid
-    condition = condition_of(state, dispatcher.placer, uid)
-    if uid in state.queue:
-        request, ahead = dispatcher.placer.request(pod), state.queue.ahead(uid)
+class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
+    """A pod that does not run yet, in a list."""
+
+    pod: str
+    stage: Stage
+    since: datetime | None
+    asks: dict[str, int]
+    message: str
+
+
+class Explainer:
+    """Answers about one cluster at one moment."""
+
+    def __init__(self, cluster: ClusterSnapshot, policy: Policy) -> None:
+        self._cluster = cluster
+        self._pods = {pod.metadata.uid: pod for pod in cluster.pods}
+        self._dispatcher, self.left_out = _dispatcher(cluster, policy)
+        self._state, self._placer = self._dispatcher.state, self._dispatcher.placer
+        self._messages: dict[RequestKey, str] = {}
+        """Of waiting pods: those with one request wait for the same."""
+        self._can_run: dict[RequestKey, bool] = {}
+
+    def explain(self, pod: Pod, deployment: Workload | None = None) -> Explanation:
+        """What the controller would say about the pod now. `deployment` is the one that it belongs to, if it can be
+        read."""
+        brief, uid = self._brief(pod), pod.metadata.uid
+        explanation = partial(Explanation, **msgspec.structs.asdict(brief))
+        if brief.stage in (Stage.NOT_OURS, Stage.UNREADABLE, Stage.ENDED):
+            return explanation()
+        explanation = partial(explanation, left_out=self.left_out)
+        if brief.stage is not Stage.WAITING:
+            return explanation(slices=[] if brief.stage is Stage.HELD else _locations(self._cluster, uid))
+        request = self._placer.request(pod)
+        could = list(nodes_that_could_hold(self._state, self._placer, pod))
+        held_by = holders(self._state, self._pods, could, request.profiles)
         return explanation(
-            stage=Stage.WAITING,
-            since=created,
-            message=condition.message if condition else _about_to_be_placed(ahead),
-            ahead=ahead,
-            nodes=_ruled_out(state, pod, request),
-            could=_could_hold(dispatcher, pod, request),
+            ahead=sum(map(self._may_run, self._state.queue.ahead(uid))),
+            nodes=_ruled_out(self._state, pod, request),
+            could=sorted(could),
+            could_later=sorted(nodes_that_could_hold_later(self._state, self._placer, pod)),
+            held_by=held_by,
+            rollout=rollout(pod, held_by, self._cluster.pods, deployment),
         )
-    if gated(pod) and (others := other_gates(pod)):
-        message = f"waits for other gates to be removed first: {', '.join(others)}"
-        return explanation(stage=Stage.HELD, since=created, message=message)
-    stage, message = _gated(state, pod, condition) if gated(pod) else _past_the_gate(pod, condition)
-    since = _changed(pod, names.SLICE_READY) or created
-    return explanation(stage=stage, since=since, message=message, slices=_locations(cluster, uid))
 
+    def waiting(self) -> list[WaitingPod]:
+        """The pods that do not run yet: first those that only wait for slices, in the order of the queue."""
+        order = {uid: place for place, uid in enumerate(self._state.queue)}
+        found = []
+        for pod in self._cluster.pods:
+            brief = self._brief(pod)
+            unseen = brief.stage is Stage.NOT_OURS and _asks_nvidia(pod) and not (pod.spec.node_name or pod.ended)
+            if unseen or brief.stage in WAITS:
+                found.append((pod, brief))
+        end, never = len(order), datetime.max.replace(tzinfo=UTC)
+        found.sort(key=lambda each: (order.get(each[0].metadata.uid, end), each[1].since or never, each[1].pod))
+        return [brief for _, brief in found]
 
-def _about_to_be_placed(ahead: int) -> str:
-    if ahead:
-        return "fits now, and is placed once the pods ahead of it have been considered"
-    return "fits now, and is about to be placed; does the controller run?"
+    def pods_of(self, kind: str, namespace: str, name: str) -> list[Pod]:
+        """The pods of a workload that have not ended, oldest first."""
+        found = [
+            pod
+            for pod in self._cluster.pods
+            if pod.metadata.namespace == namespace and not pod.ended and owner_of(pod) == (kind, name)
+        ]
+        return sorted(found, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
 
+    def _brief(self, pod: Pod) -> WaitingPod:
+        created, brief = pod.metadata.creation_timestamp, partial(WaitingPod, pod=str(key_of(pod)), asks={})
+        try:
+            slices = needed_slices(pod)
+            if not slices:
+                return brief(stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
+            effective(pod)
+        except InstasliceError as error:
+            message = f"{error}; delete the pod and ask for slices that exist"
+            return brief(stage=Stage.UNREADABLE, since=created, message=message)
+        brief = partial(brief, asks=dict(Counter(each.profile for each in slices)))
+        if pod.ended:
+            reason = f": {pod.status.message}" if pod.status.message else ""
+            message = f"{pod.status.phase}{reason}; its slices are released"
+            return brief(stage=Stage.ENDED, since=_changed(pod, "Ready"), message=message)
+        if pod.metadata.uid in self._state.queue:
+            return brief(stage=Stage.WAITING, since=created, message=self._why_waiting(pod))
+        if gated(pod) and (others := other_gates(pod)):
+            message = f"waits for other gates to be removed first: {', '.join(others)}"
+            return brief(stage=Stage.HELD, since=created, message=message)
+        condition = condition_of(self._state, self._placer, pod.metadata.uid)
+        stage, message = _gated(self._state, pod, condition) if gated(pod) else _past_the_gate(pod, condition)
+        return brief(stage=stage, since=_changed(pod, names.SLICE_READY) or created, message=message)
 
-def _could_hold(dispatcher: Dispatcher, pod: Pod, request: PodRequest) -> list[str]:
-    profiles = [each.profile for each in request.slices]
-    return sorted(
-        node
-        for node in dispatcher.state.ledger.nodes
-        if dispatcher.placer.could_suffice(pod, node)
-        and could_hold(dispatcher.state.ledger.fleet.open_models(node), profiles)
-    )
+    def _why_waiting(self, pod: Pod) -> str:
+        key = self._placer.request(pod).key
+        if key not in self._messages:
+            condition = condition_of(self._state, self._placer, pod.metadata.uid)
+            self._messages[key] = condition.message if condition else ""
+        if message := self._messages[key]:
+            return message
+        if any(map(self._may_run, self._state.queue.ahead(pod.metadata.uid))):
+            return "fits now, and is placed once the pods ahead of it have been considered"
+        return "fits now, and is about to be placed; does the controller run?"
+
+    def _may_run(self, uid: str) -> bool:
+        """Whether a waiting pod gets slices as soon as enough are free: no other pod waits for one that never does."""
+        pod = self._state.pods[uid]
+        key = self._placer.request(pod).key
+        if key not in self._can_run:
+            held = self._state.filters.for_pod(pod).rules_out_all is not None
+            could = nodes_that_could_hold(self._state, self._placer, pod)
+            self._can_run[key] = not held and any(True for _ in could)
+        return self._can_run[key]
 
 
 def _ruled_out(state: ClusterState, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
@@ -152,13 +223,8 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     if record.gpus and len(closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
     # The remedy is printed once, for all nodes together.
-    refusal = str(plan).partition(";")[0]
-    if "admits the pod" not in refusal:
-        return refusal
-    # Only GPUs of other nodes have such profiles.
-    present = {profile.name for model in record.gpus.values() for profile in model.profiles}
-    lacking = [want for want in dict.fromkeys(request.profiles) if want not in present]
-    return f"none of its GPUs has {', '.join(lacking)}" if lacking else FULL
+    reason = plan.reason.partition(";")[0]
+    return reason if "admits the pod" not in reason else lacking(state, request.profiles, name)
 
 
 def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:
@@ -234,12 +300,15 @@ def _locations(cluster: ClusterSnapshot, uid: str) -> list[ExplainedSlice]:
     return found
 
 
-def _not_ours(pod: Pod) -> str:
+def _asks_nvidia(pod: Pod) -> list[str]:
     containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
-    raw = sorted(
+    return sorted(
         {name for each in containers for name in each.resources.limits if name.startswith(names.NVIDIA_RESOURCE)}
     )
-    if raw:
+
+
+def _not_ours(pod: Pod) -> str:
+    if raw := _asks_nvidia(pod):
         return (
             f"asks for {', '.join(raw)}, which our webhook has not seen: the pod is older than InstaSlice here, or its "
             f"namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT}); create it again to have slices made for it"

@@ -295,7 +295,6 @@ class Ledger:
         """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""
         self.fleet.remove_gpu(gpu)
         del record.gpus[gpu]
-
         record.foreign_slices = {name: grant for name, grant in record.foreign_slices.items() if grant.gpu != gpu}
         record.quarantined = {grant: why for grant, why in record.quarantined.items() if grant.gpu != gpu}
         self._detached = True

@@ -8,6 +8,7 @@ slice there.
 import re
 from collections.abc import Mapping
 
+from instaslice.api import nvidia_labels
 from instaslice.kube.core import Node, NodeSelectorTerm, Pod, Requirement, Taint, Toleration
 
 CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
@@ -46,7 +47,7 @@ def unselected(pod: Pod, node: Node) -> str | None:
     spec, labels = pod.spec, node.metadata.labels
     for name, value in (spec.node_selector or {}).items():
         if labels.get(name) != value:
-            return f"has no label {name}={value}"
+            return f"has no label {name}={value}{_of_static_layout(name)}"
     affinity = spec.affinity and spec.affinity.node_affinity
     if affinity and affinity.required is not None:
         return _misses(affinity.required.node_selector_terms or [], node)
@@ -89,19 +90,30 @@ def matches_labels(terms: list[NodeSelectorTerm], labels: Mapping[str, str]) -> 
 
 def _misses(terms: list[NodeSelectorTerm], node: Node) -> str | None:
     """None if any term holds; otherwise what the node lacks of each. A term without requirements never holds."""
-    missed: list[str] = []
+    missed: list[Requirement] = []
     for term in terms:
         if not (term.match_expressions or term.match_fields):
             continue
         lacking = _lacking(term, node)
         if lacking is None:
             return None
-        missed.append(_requirement_words(lacking))
+        missed.append(lacking)
     if not missed:
         return "cannot match the pod's required node affinity, whose terms are all empty"
-    said = " nor ".join(missed[:TERMS_SAID])
+    said = " nor ".join(map(_requirement_words, missed[:TERMS_SAID]))
     more = len(missed) - TERMS_SAID
-    return f"does not match {said}" + (f" nor {more} more terms" if more > 0 else "")
+    remedy = next(filter(None, (_of_static_layout(each.key) for each in missed)), "")
+    return f"does not match {said}" + (f" nor {more} more terms" if more > 0 else "") + remedy
+
+
+def _of_static_layout(label: str) -> str:
+    """What to say of a label that is only there where GPUs were partitioned beforehand; "" of any other."""
+    if not nvidia_labels.of_static_layout(label):
+        return ""
+    out = "leave it out of the pod's node selector"
+    if label.startswith(nvidia_labels.CONFIG):
+        return f" (written for NVIDIA's MIG manager: {out}, or have the node labelled by hand)"
+    return f" (written where GPUs have a static MIG layout: {out}, or see `instaslice controller --static-mig-labels`)"
 
 
 def _lacking(term: NodeSelectorTerm, node: Node) -> Requirement | None:

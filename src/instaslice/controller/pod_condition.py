@@ -4,13 +4,23 @@ Pure: follows from the cluster's state. The condition writer puts it into the po
 quotes it.
 """
 
-from collections import Counter
 from dataclasses import dataclass
+from itertools import islice
 
 from instaslice.api import names
 from instaslice.api.pods import gated, other_gates, why_unbound
-from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
+from instaslice.controller.feasible_nodes import (
+    CORDONED,
+    MOST_NODES,
+    node_out,
+    nodes_that_could_hold,
+    nodes_that_could_hold_later,
+    reasons_of_nodes,
+    some,
+    summary,
+    without_numbers,
+)
 from instaslice.controller.ledger import HEALTH
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.node_record import NodeRecord
@@ -18,16 +28,16 @@ from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.reservations import Reservation
 from instaslice.kube.core import Pod
-from instaslice.placement import GpuId, NodeName, Plan, Short
+from instaslice.placement import GpuId, NodeName, Refusal, Short
 
-MOST_NODES = 3
-"""Reasons of nodes that a message names."""
-FULL = "has no room for the slices on its GPUs"
+MOST_LATER = 50
+"""Nodes that would hold a pod later: so many are looked at, some are named."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodCondition:
-    """The condition SliceReady of a pod. Another `reason` is written at once, another message with it is not."""
+    """The condition SliceReady of a pod. Another `reason` is written at once, another message with it only where
+    `substance` has changed."""
 
     ready: bool
     reason: str
@@ -35,6 +45,8 @@ class PodCondition:
     warning: bool = False
     message_matters: bool = False
     """Whether another message is written at once too: it names an object and a remedy that may have been applied."""
+    substance: str = ""
+    """Of a pod that waits: what is short, for programs. It stays the same while only numbers change."""
 
 
 def condition_of(state: ClusterState, placer: PodPlacer, uid: str) -> PodCondition | None:
@@ -108,42 +120,60 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
     refusal = placer.refusal(pod)
     if refusal is None:
         return None
-    message = str(refusal)
-    if refusal.short is Short.NODES:
-        message += f" ({why_no_node(state, placer, pod)})"
-    if unavailable := out_of_use(state, pod):
-        message += f"; out of use: {unavailable}"
-    return PodCondition(False, "Waiting", message)
+    wait = _Wait(state, placer, pod, refusal)
+    return PodCondition(False, "Waiting", wait.message(), substance=wait.substance)
 
 
-def why_no_node(state: ClusterState, placer: PodPlacer, pod: Pod) -> str:
-    """Why nodes do not take a pod, `2 nodes: is cordoned; gpu-1: cpu: …`: first those that would but for what they
-    lack, then those that keep it out or that it does not want, the most frequent reasons first."""
-    near: Counter[str] = Counter()
-    far: Counter[str] = Counter()
-    example: dict[str, NodeName] = {}
-    request, verdict = placer.request(pod), state.filters.for_pod(pod)
-    # Where GPUs have room and it waits all the same, it waits for what the scheduler counts.
-    fits_on_gpus = isinstance(placer.ignoring_our_resources(pod), Plan)
-    counted = request.amounts if fits_on_gpus else request.other_amounts
-    for name in state.ledger.nodes:
-        out = node_out(state, pod, name)
-        why = out or state.capacities.short(name, counted) or verdict(name) or FULL
-        (far if out else near)[why] += 1
-        example.setdefault(why, name)
-    reasons = [*near.most_common(), *far.most_common()]
-    parts = [f"{count} nodes: {why}" if count > 1 else f"{example[why]}: {why}" for why, count in reasons]
-    more = len(parts) - MOST_NODES
-    return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
+def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:
+    """The `substance` of a waiting pod's condition without its message, which costs more; None where it has none."""
+    pod = state.pods[uid]
+    if uid not in state.queue or state.filters.for_pod(pod).rules_out_all is not None:
+        return None
+    refusal = placer.refusal(pod)
+    return None if refusal is None else _Wait(state, placer, pod, refusal).substance
 
 
-def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
-    """Why a node is out of the question for a pod, whatever it has left."""
-    node = state.nodes.get(name)
-    if node is not None:
-        return node_admission.refusal(pod, node)
-    why = state.quarantine.why(ObjectKind.NODE, name)
-    return f"is set aside: {why}" if why else "is gone"
+class _Wait:
+    """What a refused pod waits for."""
+
+    def __init__(self, state: ClusterState, placer: PodPlacer, pod: Pod, refusal: Refusal) -> None:
+        self._state = state
+        self._placer = placer
+        self._pod = pod
+        self._refusal = refusal
+        self._could = any(True for _ in nodes_that_could_hold(state, placer, pod))
+        # A shortage on GPUs is explained by itself.
+        by_node = refusal.short is Short.NODES or not self._could
+        self._reasons = reasons_of_nodes(state, placer, pod) if by_node else []
+        self._unusable = out_of_use(state, pod)
+
+    @property
+    def substance(self) -> str:
+        """What is short, of which slice, whether any node could hold the pod, and the kinds of reasons of the nodes."""
+        kinds = sorted({without_numbers(each.why) for each in self._reasons})
+        could, unusable = "could hold" if self._could else "never", ["out of use"] if self._unusable else []
+        return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, *unusable])
+
+    def message(self) -> str:
+        return self._why() + (f"; out of use: {self._unusable}" if self._unusable else "")
+
+    def _why(self) -> str:
+        """Why no node takes it. What would help is said only where something would."""
+        refusal = self._refusal
+        nodes = f" ({summary(self._reasons)})" if refusal.short is Short.NODES else ""
+        if self._could:
+            return f"{refusal}{nodes}"
+        later = nodes_that_could_hold_later(self._state, self._placer, self._pod)
+        if names_later := list(islice(later, MOST_LATER)):
+            if all(node_out(self._state, self._pod, name) == CORDONED for name in names_later):
+                return f"every node that could hold it is cordoned ({some(names_later)}): uncordon one, or add a node"
+            unavailable = [each for each in self._reasons if each.node in names_later]
+            return f"no node that could hold it is available ({summary(unavailable)})"
+        if refusal.short in (Short.PROFILE, Short.GPUS):
+            return refusal.reason
+        if all(each.out for each in self._reasons):
+            return f"{refusal.reason}{nodes}; change what it selects or tolerates, or add a node"
+        return f"{refusal.reason}{nodes}; no node would hold it, even if empty: ask for less, or add a node that does"
 
 
 def out_of_use(state: ClusterState, pod: Pod) -> str:

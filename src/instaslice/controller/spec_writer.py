@@ -25,6 +25,8 @@ class _Object:
 
     writer: CoalescingWriter[Instaslice, InstasliceSpec]
     generation: int
+    seen: int = 0
+    """The highest generation that the watch brought; more than ours only until a write is answered."""
     begin_at: float | None = None
     """Until when a first change waits for others; None where nothing has changed since the last write."""
 
@@ -61,8 +63,10 @@ class SpecWriter:
                 written=new.spec,
             )
             self._objects[name] = _Object(writer, new.metadata.generation)
-        elif known.writer.unanswered is None and new.metadata.generation > known.generation:
-            raise _changed_by_another(name)
+        else:
+            known.seen = max(known.seen, new.metadata.generation)
+            if known.writer.unanswered is None and known.seen > known.generation:
+                raise _changed_by_another(name)
 
     def changed(self, node: NodeName) -> float:
         """There is a change that a pod waits for; the seconds after which to call `write`."""
@@ -104,6 +108,8 @@ class SpecWriter:
             raise
         if answer is not None:
             known.generation, self._took = answer.metadata.generation, writer.took
+            if known.seen > known.generation:
+                raise _changed_by_another(node)  # after our write, and before its answer came
         return None
 
     async def _read_back(self, node: NodeName, known: _Object) -> None:

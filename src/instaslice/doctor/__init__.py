@@ -7,23 +7,34 @@ readable          the rule that every object can be understood
 gpu_rules         rules about GPUs: which allocation holds which placement
 pod_rules         rules about pods: each holds the slices that it requests
 node_rules        rules about nodes: CPU, memory, capacity, hardware that is gone
+installation      what an installation stands on: webhook, policies, Lease, definition, quotas
+installation_kinds  the objects that it consists of
+installation_rules  rules about those
+renamed_rules     quotas and pods that still use the names that the webhook replaces
+webhook_call      whether the webhook answers
 examination       all rules over one state, repeated until a cluster has settled
 
-The doctor reads pods, nodes and Instaslice objects and compares them. It imports nothing that it judges, and repeats
-on purpose what controller and agent read from the same objects. An object that cannot be understood is a finding of its
-own and does not affect the others.
+The doctor reads pods, nodes and Instaslice objects, compares them, and looks at what they stand on. It imports nothing
+that it judges, and repeats on purpose what controller and agent read from the same objects. An object that cannot be
+understood is a finding of its own and does not affect the others.
 """
 
 from instaslice.doctor.examination import Doctor, check, examine, wait_until_settled
 from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.installation import Installation
+from instaslice.doctor.installation_rules import examine_installation
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.webhook_call import call as call_webhook
 
 __all__ = [
     "Doctor",
     "Finding",
+    "Installation",
     "Invariant",
     "ObservedCluster",
+    "call_webhook",
     "check",
     "examine",
+    "examine_installation",
     "wait_until_settled",
 ]

@@ -38,6 +38,20 @@ class Invariant(StrEnum):
     """A node advertises what its GPUs could hold."""
     HARDWARE_THERE = "hardware-there"
     """Allocations are on nodes and GPUs that exist, and each GPU is on one node."""
+    WEBHOOK_CALLED = "webhook-called"
+    """The API server calls the webhook for new pods, trusts it, and admits none without it."""
+    POLICIES_BOUND = "policies-bound"
+    """The policies against forged annotations exist and are in force."""
+    CONTROLLER_LEADS = "controller-leads"
+    """A controller holds the Lease and renews it."""
+    DEFINITION_MATCHES = "definition-matches"
+    """The definition of the Instaslice object is the one of this version."""
+    QUOTA_COUNTS = "quota-counts"
+    """No quota limits names that pods no longer have when they are counted."""
+    POD_SEEN = "pod-seen"
+    """No pod waits for `nvidia.com/mig-*`, which no node has: the webhook has seen every pod that asks for it."""
+    NOT_CHECKED = "not-checked"
+    """The caller may read everything that the doctor looks at. Not a fault of the cluster, and not "all is well"."""
 
 
 class Finding(msgspec.Struct, frozen=True, order=True):

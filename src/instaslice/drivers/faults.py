@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from instaslice.drivers.driver import GpuUuid, Unhealthy
 from instaslice.drivers.errors import GpuLost
 
-FALLEN = "Xid 79: GPU has fallen off the bus"
+FALLEN = "Xid 79: GPU has fallen off the bus; reset the GPU or drain the node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Faults:
         with self._changed:
             self._changed.wait_for(lambda: gpu not in self._hanging)
             if unhealthy := self._unhealthy.get(gpu):
-                raise GpuLost(f"GPU {gpu}: {what}: {unhealthy.message}; reset the GPU or drain the node")
+                raise GpuLost(f"GPU {gpu}: {what}: {unhealthy.message}")
 
     def hangs(self, gpu: GpuUuid) -> bool:
         with self._changed:

@@ -81,8 +81,9 @@ def named(name: str) -> Model:
         beginning = [model for model in known() if model.name.lower().startswith(f"{wanted}-")]
         found = beginning[0] if len(beginning) == 1 else None
     if found is None:
-        near, all_names = ", ".join(nearest(name, names())), ", ".join(names())
-        raise UnknownModel(f"no GPU model {name!r}; did you mean {near}? Known are {all_names}")
+        near = nearest(name, names())
+        meant = f"; did you mean {', '.join(near)}?" if len(near) < len(names()) else "."
+        raise UnknownModel(f"no GPU model {name!r}{meant} Known are {', '.join(names())}")
     return found
 
 

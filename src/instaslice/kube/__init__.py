@@ -7,8 +7,10 @@
     resource     a kind: its address and its struct        events      Events on objects
     meta, core   the structs                               storage     those of volumes
     lines        a stream cut into lines                   clock       time, injected
-    limits       rate limit and backoff                    quantities  `500m`, `1.5Gi`
+    quotas       what limits a namespace's pods            quantities  `500m`, `1.5Gi`
+    limits       rate limit and backoff
     errors       what can go wrong                         coalescing_writer  one patch in flight per object
+    workloads    what creates pods
 
 A controller is a Cache and a Reflector per kind, handlers that add keys to a Queue, and workers that read the caches
 and write through the Client; a TaskGroup around all of it, so that what fails ends the process. Knows nothing of GPUs.

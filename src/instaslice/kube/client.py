@@ -61,8 +61,10 @@ EVERYTHING = Selector()
 class Client:
     """One API server. `async with await Client.connect() as kube:`, or close it yourself."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, *, namespace: str = "default") -> None:
+        """`namespace` is the one that commands look at unless they are given another."""
         self._transport = transport
+        self.namespace = namespace
 
     @classmethod
     async def connect(
@@ -81,7 +83,8 @@ class Client:
         """
         clock = clock or SystemClock()
         config = await configuration.load(kubeconfig, context=context, clock=clock)
-        return cls(Transport(config, clock=clock, rng=rng or random.Random(), rate=rate, burst=burst))
+        transport = Transport(config, clock=clock, rng=rng or random.Random(), rate=rate, burst=burst)
+        return cls(transport, namespace=config.namespace)
 
     async def close(self) -> None:
         await self._transport.close()

@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 REREAD_SECONDS = 60.0
+DEFAULT_NAMESPACE = "default"
 
 _AUTHORITY, _CERTIFICATE, _KEY = "certificate-authority-data", "client-certificate-data", "client-key-data"
 
@@ -38,6 +39,8 @@ class Config(Protocol):
     server_name: str | None
     """The name the certificate must carry, where it is not the address."""
     proxy: str | None
+    namespace: str
+    """The one that commands look at unless they are given another, as kubectl does."""
 
     def tls(self) -> ssl.SSLContext:
         """For the next request, where the server speaks TLS."""
@@ -81,6 +84,7 @@ class InCluster:
         self.server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         self.server_name: str | None = None
         self.proxy: str | None = None
+        self.namespace = _text(account / "namespace") or DEFAULT_NAMESPACE
         self._token_file = account / "token"
         self._clock = clock
         try:
@@ -111,6 +115,7 @@ class FromKubeconfig:
 
     def __init__(self, paths: str, context: str | None, clock: Clock) -> None:
         self.source = paths
+        self.namespace = DEFAULT_NAMESPACE
         self._context = context
         self._clock = clock
 
@@ -122,7 +127,9 @@ class FromKubeconfig:
         found = Configuration(host="")
         merged = kube_config.KubeConfigMerger(self.source).config
         loader = kube_config.KubeConfigLoader(merged, self._context, config_base_path=None)
-        inline = _inline(merged, loader.current_context)
+        current: Any = loader.current_context
+        self.namespace = current["context"].get("namespace") or DEFAULT_NAMESPACE
+        inline = _inline(merged, current)
         await loader.load_and_set(found)
         self._at = self._clock.monotonic()
         # It keeps the line end of a token file, which no header may hold.
@@ -266,6 +273,13 @@ async def _reading(config: FromKubeconfig, remedy: str) -> None:
         # The library raises its own exception, but also KeyError, TypeError, AssertionError and binascii.Error on
         # files it does not expect, and whatever an exec plugin's start raises. To the user all are the same thing.
         raise KubeconfigError(f"kubeconfig {config.source} is not usable ({_one_line(error)}): {remedy}") from error
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""
 
 
 def _one_line(error: Exception) -> str:

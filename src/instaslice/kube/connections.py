@@ -31,6 +31,10 @@ class NotConnected(ConnectionError):
     """There was no connection, so nothing was sent."""
 
 
+class Silent(TimeoutError):
+    """Nothing came in time. Not what the system calls a timeout, which is a connection that broke."""
+
+
 class Broken(ConnectionError):
     """The connection ended before the response did, or what came is not HTTP."""
 
@@ -53,7 +57,7 @@ class Response:
             return await self._response.read()
 
     async def read(self) -> bytes:
-        """What has come since the last read, at least a byte; b"" at the end. TimeoutError after `silent_after`."""
+        """What has come since the last read, at least a byte; b"" at the end. Silent after `silent_after`."""
         content = self._response.content
         # A timer per read would cost as much as the read, so there is none where something has come already.
         with _translated():
@@ -137,8 +141,8 @@ class Connections:
         body: bytes | None = None,
         silent_after: float | None = None,
     ) -> Response:
-        """Send a request and wait for the head of its response. With `silent_after`, a TimeoutError where nothing comes
-        for so many seconds.
+        """Send a request and wait for the head of its response. With `silent_after`, Silent where nothing comes for so
+        many seconds.
 
         Raises NotConnected, ssl.SSLCertVerificationError or Broken. aiohttp repeats a GET, PUT or DELETE once where a
         kept connection turns out to be closed.
@@ -168,7 +172,7 @@ async def _bounded(clock: Clock, silent_after: float | None) -> AsyncIterator[No
         async with timeout(clock, silent_after):
             yield
     except TimeoutError as error:
-        raise TimeoutError(f"nothing came for {silent_after:.0f} s") from error
+        raise Silent(f"nothing came for {silent_after:.0f} s") from error
 
 
 @contextlib.contextmanager

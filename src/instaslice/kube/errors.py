@@ -13,6 +13,7 @@
     ├── TooManyRequests         429  retry_after says when
     ├── ServerError             5xx
     ├── Unreachable             no answer at all: refused, reset, timed out
+    │   └── Quiet               a watch without news: nothing changed, or its other end is gone
     ├── Unreadable              an answer, or one object in it, that does not have the form of its kind
     ├── LeaseLost               another replica may lead now
     ├── KubeconfigError         the file that says where the server is
@@ -29,13 +30,23 @@ from instaslice.errors import InstasliceError
 class KubeError(InstasliceError):
     """Base of all; status and reason are 0 and "" where no server answered."""
 
-    def __init__(self, message: str, *, status: int = 0, reason: str = "", retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int = 0,
+        reason: str = "",
+        retry_after: float | None = None,
+        fields: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.status = status
         self.reason = reason
         self.retry_after = retry_after
         """Seconds that the server asked us to wait; None where it did not ask."""
+        self.fields = fields
+        """What the server objects to, `.metadata.labels.x`: of an apply, the fields that other managers own."""
 
 
 class Refused(KubeError):
@@ -90,6 +101,11 @@ class Unreachable(KubeError):
     """The request may or may not have been carried out."""
 
 
+class Quiet(Unreachable):
+    """Nothing came on a watch for long. The next connection shows which of the two it is: the server sends no bookmarks
+    of a kind that has not changed since it started."""
+
+
 class Unreadable(KubeError):
     """An object that does not have the form of its kind: of a newer version, or edited past its schema. What was asked
     for has been done."""
@@ -121,6 +137,7 @@ _BY_STATUS: dict[int, type[KubeError]] = {
 
 class _Cause(msgspec.Struct, gc=False):
     reason: str = ""
+    field: str = ""
 
 
 class _Details(msgspec.Struct, gc=False, rename="camel"):
@@ -149,7 +166,8 @@ def from_answer(what: str, status: int, body: bytes, retry_after: str | None = N
 
 def from_status(what: str, answer: Status, status: int, retry_after: str | None = None) -> KubeError:
     """The error for a Status object, whether it came as an answer or inside a watch."""
-    causes = {cause.reason for cause in (answer.details and answer.details.causes) or ()}
+    listed = (answer.details and answer.details.causes) or []
+    causes = {cause.reason for cause in listed}
     other = ServerError if status >= 500 else Refused if status >= 400 else KubeError
     kind = _BY_STATUS.get(status, other)
     if answer.reason == "AlreadyExists":
@@ -160,4 +178,5 @@ def from_status(what: str, answer: Status, status: int, retry_after: str | None 
     if wait is None and answer.details and answer.details.retry_after_seconds:
         wait = answer.details.retry_after_seconds
     message = f"{what}: {status} {answer.reason}: {answer.message}"
-    return kind(message, status=status, reason=answer.reason, retry_after=wait)
+    fields = tuple(cause.field for cause in listed if cause.field)
+    return kind(message, status=status, reason=answer.reason, retry_after=wait, fields=fields)

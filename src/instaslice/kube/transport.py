@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 from instaslice.kube.clock import Clock, timeout
 from instaslice.kube.config import Config
-from instaslice.kube.connections import Connections, NotConnected, Response
+from instaslice.kube.connections import Connections, NotConnected, Response, Silent
 from instaslice.kube.errors import (
     KubeconfigError,
     KubeError,
+    Quiet,
     ServerError,
     TooManyRequests,
     Unauthorized,
@@ -89,10 +90,10 @@ class Transport:
     async def stream(
         self, path: str, *, what: str, params: Mapping[str, str], silent_after: float
     ) -> AsyncIterator["Chunks"]:
-        """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, or when no
-        byte came for `silent_after` seconds: a connection whose other end is gone stays silent indefinitely."""
+        """The chunks of an endless answer as they come. No retries; raises Unreachable when it breaks, and Quiet when
+        no byte came for `silent_after` seconds: a connection whose other end is gone stays silent indefinitely."""
         with contextlib.closing(await self._opened(path, what, params, silent_after)) as response:
-            yield Chunks(response, lambda broken: self._unreachable(what, broken))
+            yield Chunks(response, lambda broken: self._broken(what, broken))
 
     async def _opened(self, path: str, what: str, params: Mapping[str, str], silent_after: float) -> Response:
         await self._clock.sleep(self._bucket.reserve())
@@ -136,6 +137,9 @@ class Transport:
     async def _headers(self, refused: bool) -> dict[str, str]:
         authorization = await self._config.authorization(refused=refused)
         return {**_HEADERS, "Authorization": authorization} if authorization else dict(_HEADERS)
+
+    def _broken(self, what: str, broken: Exception) -> Unreachable:
+        return Quiet(f"{what}: {broken}") if isinstance(broken, Silent) else self._unreachable(what, broken)
 
     def _unreachable(self, what: str, broken: Exception) -> Unreachable:
         reason = " ".join(str(broken).split()) or ("not in time" if isinstance(broken, TimeoutError) else repr(broken))

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T", bound=Object)
 
 SILENT_AFTER = 90.0
-"""Seconds without a byte after which a watch is considered dead. The server sends a bookmark each minute; where it
-does not, we only reconnect a quiet watch a little too often."""
+"""Seconds without a byte after which a watch is opened again. The server sends a bookmark each minute, but none of a
+kind that has not changed since the server started: where nothing is wrong, nothing is said."""
 WATCH_SECONDS = (300, 600)
 MAX_PAUSE = 10.0
 HEALTHY_SECONDS = 5.0
@@ -115,7 +115,8 @@ class Reflector(Generic[T]):
         """Why the last connection failed; None while it is healthy."""
 
     async def run(self) -> None:
-        """Never returns. Failures are logged and retried with backoff."""
+        """Until cancelled. Failures are logged and retried with backoff. Raises BadRequest where the server cannot read
+        the selector: it never will."""
         while True:
             resumed = self._version is not None
             began, before = self._clock.monotonic(), self._version
@@ -131,21 +132,34 @@ class Reflector(Generic[T]):
                     log.info("%s; listing again", error)
                     continue
                 self._failed(error)
+            except errors.Quiet as error:
+                if self._version is not None:
+                    # Said only if the server does not answer now either.
+                    self.failure = error
+                    continue
+                self._failed(error)
+            except errors.BadRequest as error:
+                if self._version is None and self._selector.params():
+                    raise
+                self._failed(error)
             except errors.KubeError as error:
                 self._failed(error)
             await self._clock.sleep(self._backoff.next())
 
     async def _connect(self) -> None:
         """One connection to its end. Leaves `_version` where the next one may resume."""
+        refused: errors.KubeError | None = None
         if self._version is None and self._watch_list:
             try:
                 await self._stream({"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"})
                 return
             except (errors.Invalid, errors.BadRequest) as error:
-                log.info("%s; this server has no watch-list, listing in pages", error)
-                self._watch_list = False
+                self._watch_list, refused = False, error
         if self._version is None:
             await self._list()
+            if refused is not None:
+                # Not before: a list is refused too where it is the selector that the server cannot read.
+                log.info("%s; this server has no watch-list, listing in pages", refused)
         elif self.failure is not None:
             self._check_progress(await self._client.version(self._resource, self._selector))
         await self._stream({"resourceVersion": self._version or ""})

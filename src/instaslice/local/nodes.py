@@ -3,11 +3,11 @@
 Their labels are those that NVIDIA's feature discovery sets on a real node; slices come from our agent.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from instaslice.api import names
+from instaslice.api.nvidia_labels import CAPABLE, product
 from instaslice.geometry.models import Model
 
 CPU = 64
@@ -53,14 +53,8 @@ def gpu_labels(gpus: int, model: Model) -> dict[str, str]:
         "nvidia.com/gpu.present": "true",
         names.GPU_COUNT: str(gpus),
         "nvidia.com/gpu.product": product(model),
-        "nvidia.com/mig.capable": "true",
+        CAPABLE: "true",
     }
-
-
-def product(model: Model) -> str:
-    """The product's name as NVIDIA's feature discovery writes it into a label."""
-    product_name = model.products[0] if model.products else model.name
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", product_name)[:63].strip("-._")
 
 
 def _info(kubernetes: str) -> dict[str, str]:

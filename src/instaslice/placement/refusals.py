@@ -1,6 +1,6 @@
 """Why a demand did not fit, as text fit for an Event, and what would help."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -29,6 +29,8 @@ class Reason:
     text: str
     helped: Demand | None = None
     """What moves may make room for; None if no moves could."""
+    about: str = ""
+    """The slice that does not fit; "" where it is all of them together."""
 
 
 class Refusal:
@@ -47,6 +49,16 @@ class Refusal:
     def short(self) -> Short:
         return self._reason.short
 
+    @property
+    def about(self) -> str:
+        """The slice that does not fit; "" where it is all of them together."""
+        return self._reason.about
+
+    @property
+    def reason(self) -> str:
+        """The text without what would help: for a caller who knows that no node could ever hold the demand."""
+        return self._reason.text
+
     def __str__(self) -> str:
         return self._text
 
@@ -64,7 +76,7 @@ class Refusal:
         for want in dict.fromkeys(self.demand.wants):
             reason = self._of_share(want) if isinstance(want, Share) else self._of_profile(want)
             if reason is not None:
-                return reason
+                return replace(reason, about=str(want))
         count = len(self.demand.wants)
         text = f"each of the {count} slices would fit, but no node has room for all at once"
         return Reason(Short.TOGETHER, text, self.demand)

@@ -118,10 +118,14 @@ class WaitingQueue:
             self._refused.discard(key)
         return True
 
-    def ahead(self, uid: str) -> int:
-        """How many pods come before this one."""
+    def ahead(self, uid: str) -> list[str]:
+        """The pods that come before this one, in any order."""
         position = self._pods[uid][1]
-        return sum(other < position for _, other in self._pods.values())
+        return [other for other, (_, theirs) in self._pods.items() if theirs < position]
+
+    def alike(self, uid: str) -> list[str]:
+        """The pods with the same request key, this one among them, in order."""
+        return [position.uid for position in self._by_key[self._pods[uid][0]]]
 
     def heads(self) -> list[QueuePosition]:
         """The first pod of each key, in order."""

@@ -7,6 +7,7 @@
     largest_node         what the largest node could hold
     errors               why a pod is rejected
     manifests            the webhook's registration at the API server
+    quota_notice         says at start which quotas count nothing any more
     policy               what users may not do to the pods we changed
     certificates         our authority and when it is renewed
     certificate_sources  where the live TLS context comes from: our Secret, or files

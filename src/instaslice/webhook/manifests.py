@@ -56,9 +56,9 @@ def bundle(trusted: str) -> str:
     return base64.b64encode(trusted.encode()).decode()
 
 
-def names_any(prefixes: Sequence[str], of: str = "object") -> str:
+def names_any(prefixes: Sequence[str], of: str = "object", *, any_case: bool = False) -> str:
     """CEL: whether any container of the pod names a resource with one of these prefixes."""
-    return f"{containers(of)}.exists(c, {container_names_any(prefixes)})"
+    return f"{containers(of)}.exists(c, {container_names_any(prefixes, any_case=any_case)})"
 
 
 def containers(of: str = "object") -> str:
@@ -68,14 +68,16 @@ def containers(of: str = "object") -> str:
 
 def concerns_us() -> str:
     """CEL: a new pod with slices; or an update that writes the names again that we replaced. Updates of pods that had
-    them before InstaSlice was installed do not concern us."""
+    them before InstaSlice was installed do not concern us. `nvidia.com/MIG-1g.5gb` does, although no node has it: its
+    pod would wait indefinitely without being told why."""
     again = f"{names_any([names.NVIDIA_RESOURCE])} && !({names_any([names.NVIDIA_RESOURCE], 'oldObject')})"
-    return f"request.operation == 'CREATE' ? {names_any(PREFIXES)} : {again}"
+    return f"request.operation == 'CREATE' ? {names_any(PREFIXES, any_case=True)} : {again}"
 
 
-def container_names_any(prefixes: Sequence[str]) -> str:
+def container_names_any(prefixes: Sequence[str], *, any_case: bool = False) -> str:
     """CEL: whether the container `c` names a resource with one of these prefixes."""
-    named = " || ".join(f"r.startsWith('{prefix}')" for prefix in prefixes)
+    resource = "r.lowerAscii()" if any_case else "r"
+    named = " || ".join(f"{resource}.startsWith('{prefix}')" for prefix in prefixes)
     return " || ".join(f"c.?resources.?{field}.orValue({{}}).exists(r, {named})" for field in ("limits", "requests"))
 
 

@@ -17,9 +17,10 @@ from instaslice.kube.quantities import nano
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
-from instaslice.webhook.slice_requests import SliceRequest, slice_requests_of
+from instaslice.webhook.slice_requests import SliceRequest, slice_names, slice_requests_of, zeros_of
 
-FORBIDDEN_VARIABLES: Final = ("NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
+HIDES_ALL: Final = {"NVIDIA_VISIBLE_DEVICES": ("", "void", "none"), "CUDA_VISIBLE_DEVICES": ("", "-1")}
+"""Variables that can reach past the slices of a container, and the values by which they hide GPUs instead."""
 WRITTEN_LATER: Final = tuple(each for each in names.RESERVED_ANNOTATIONS if each != names.REQUESTED)
 """Annotations that no new pod may have: we write them once its slices exist."""
 TOLERATION: Final = {"key": names.MANAGED, "operator": "Exists", "effect": "NoSchedule"}
@@ -29,18 +30,22 @@ Record = dict[str, dict[str, int]]
 
 
 def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
-    """What to change so that the controller takes the pod; nothing for a pod without slices.
+    """What to change so that the controller takes the pod; of a pod without slices, at most that it names zero of them.
 
     Raises Rejected; its message names the container, but not the pod.
     """
     requests: dict[str, list[SliceRequest]] = {}
+    before = _recorded(pod)
     for _, container in pod.containers():
         try:
-            requests[container.name] = slice_requests_of(container, largest)
+            requests[container.name] = slice_requests_of(container, largest, before.get(container.name, ()))
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
+    resources = [
+        op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])
+    ]
     if not any(requests.values()):
-        return []
+        return resources
     _check(pod)
     for together in held_together(
         pod.spec.init_containers,
@@ -48,11 +53,11 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
         lambda container: {each.profile: each.count for each in requests[container.name]},
     ):
         largest.check_fits(together)
-    record = _record(pod, requests)
+    record = _record(before, requests)
     return [
         *_annotate(pod, record),
         *_gate(pod),
-        *(op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])),
+        *resources,
         *_tolerate(pod),
     ]
 
@@ -60,28 +65,30 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
 def reapplied(pod: AdmissionPod) -> list[JsonOp]:
     """What to change in an update that writes the names again which we replaced, as `kubectl apply` does with the pod's
     original file: our names stand for them. Everything else is for the API server to judge."""
-    renamed = [op for path, container in pod.containers() for op in _restored_names(path, container)]
-    return [*renamed, *_tolerate(pod)] if renamed else []
+    undone = [op for path, container in pod.containers() for op in _restored_names(path, container)]
+    tolerating = _tolerate(pod) if undone and names.REQUESTED in pod.metadata.annotations else ()
+    return [*undone, *tolerating]
 
 
 def _restored_names(path: str, container: AdmissionContainer) -> Iterator[JsonOp]:
-    resources = container.resources
+    resources, zeros = container.resources, zeros_of(container)
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         for name, quantity in present.items():
-            if not name.startswith(names.NVIDIA_RESOURCE):
-                continue
-            try:
-                own = present.get(names.resource_name(ProfileName.parse(name)))
-            except UnknownProfile:
-                continue
-            if own is not None and nano(own) == nano(quantity):
+            if name in zeros or _stands_for(present, name, quantity):
                 yield JsonOp(op="remove", path=f"{path}/resources/{field}/{escaped(name)}")
+
+
+def _stands_for(present: Mapping[str, str | int], name: str, quantity: str | int) -> bool:
+    """Whether our name for this one is there beside it, with the same quantity."""
+    own = present.get(names.renamed(name) or "")
+    return own is not None and nano(own) == nano(quantity)
 
 
 def _check(pod: AdmissionPod) -> None:
     for _, container in pod.containers():
         for variable in container.env or ():
-            if variable.name in FORBIDDEN_VARIABLES:
+            hiding = HIDES_ALL.get(variable.name)
+            if hiding is not None and (variable.value_from is not None or variable.value not in hiding):
                 raise Rejected(
                     f"container {container.name}: sets {variable.name}, which would reach past its slice; "
                     "leave it out, the container sees the slices that it asks for"
@@ -96,10 +103,10 @@ def _check(pod: AdmissionPod) -> None:
         )
 
 
-def _record(pod: AdmissionPod, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
+def _record(recorded: Record, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
     """What was requested, under the names that the user wrote. An annotation that is there already must be the one we
     wrote: it came with our gate and says what the containers request now. What another webhook added since is added."""
-    record = _recorded(pod)
+    record = dict(recorded)
     for name, before in record.items():
         present = {each.resource: each.count for each in requests.get(name, ()) if each.written == each.resource}
         if _renamed(before) != present:
@@ -161,15 +168,14 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
 
 
 def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
-    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone."""
-    if not requests:
-        return
+    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone. Zero
+    slices are left out."""
     # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
     wanted = {each.resource: str(each.count) for each in requests}
     gb = sum(each.gb for each in requests)
     if gb:
         wanted[names.MEMORY] = str(gb)
-    replaced = {each.written for each in requests}
+    replaced = slice_names(container)
     resources = container.resources
     for field, present in (("limits", resources.limits), ("requests", resources.requests)):
         named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted

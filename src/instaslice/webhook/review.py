@@ -12,6 +12,9 @@ from instaslice.kube.meta import ApiStruct, ObjectMeta
 
 class EnvVar(ApiStruct, frozen=True):
     name: str
+    value: str = ""
+    value_from: dict[str, object] | None = None
+    """Present where the value comes from elsewhere, and is not known here."""
 
 
 class AdmissionContainer(core.Container, frozen=True):

@@ -1,20 +1,24 @@
 """The slices that each container requests, read from its limits and requests and checked.
 
-Pure. Raises Rejected with what is wrong and what would be right.
+Pure. Raises Rejected with what is wrong and what would be right. Zero slices are none, whatever the profile: forms such
+as JupyterHub's write `nvidia.com/mig-1g.5gb: 0` for a notebook without a GPU.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from instaslice.api import names
 from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.geometry.names import RESOURCE_PREFIX
 from instaslice.kube.quantities import NANO, nano
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer
 
 PREFIXES = (names.NVIDIA_RESOURCE, names.RESOURCE)
+SHARED = ".shared"
+"""What NVIDIA's device plugin appends to the name of a resource whose devices it shares in time."""
 
 
 @dataclass(frozen=True)
@@ -34,16 +38,32 @@ class SliceRequest:
         return self.profile.gb * self.count
 
 
-def slice_requests_of(container: AdmissionContainer, largest: LargestNode) -> list[SliceRequest]:
-    """The slices that one container requests, by resource name."""
+def slice_requests_of(
+    container: AdmissionContainer, largest: LargestNode, recorded: Iterable[str] = ()
+) -> list[SliceRequest]:
+    """The slices that one container requests, by resource name. `recorded` are the names that it had when it was seen
+    before: one that is there again, beside ours for it, is the default of a LimitRange, which the API server fills in
+    once more after the rename."""
     limits, requests = container.resources.limits, container.resources.requests
-    written = sorted(name for name in {*limits, *requests} if name.startswith(PREFIXES))
-    found = [_slice_request(name, limits, requests, largest) for name in written]
+    passed = {*zeros_of(container), *(name for name in recorded if name.startswith(names.NVIDIA_RESOURCE))}
+    found = [_slice_request(name, limits, requests, largest) for name in slice_names(container) if name not in passed]
     twice = [profile for profile, count in Counter(each.profile for each in found).items() if count > 1]
     if twice:
         both = " and ".join(each.written for each in found if each.profile == twice[0])
         raise Rejected(f"{both} are the same slice under two names; keep one")
     return found
+
+
+def zeros_of(container: AdmissionContainer) -> list[str]:
+    """The resource names of slices that one container requests none of."""
+    fields = (container.resources.limits, container.resources.requests)
+    return [name for name in slice_names(container) if all(nano(field.get(name, 0)) == 0 for field in fields)]
+
+
+def slice_names(container: AdmissionContainer) -> list[str]:
+    """The resource names that are, or are meant to be, those of slices."""
+    written = {*container.resources.limits, *container.resources.requests}
+    return sorted(name for name in written if name.lower().startswith(PREFIXES))
 
 
 def _slice_request(
@@ -66,12 +86,33 @@ def _slice_request(
 
 
 def _profile(resource: str, largest: LargestNode) -> ProfileName:
-    text = resource.partition("/mig-")[2]
+    prefix = next(each for each in PREFIXES if resource.lower().startswith(each))
+    text = resource[len(prefix) :]
+    if not resource.startswith(prefix):
+        raise Rejected(f"{resource}: names of resources are case-sensitive; write {prefix}{text.lower()}")
+    if not text:
+        raise Rejected(f"{resource} names no profile; write one after it, as in {prefix}1g.5gb")
+    # Not `parse(text)`, which would take mig-mig-1g.5gb for a profile.
+    profile = _parsed(resource)
+    if profile is not None and largest.has(profile):
+        return profile
+    whole = _parsed(resource.removesuffix(SHARED))
+    if resource.endswith(SHARED) and whole is not None and largest.has(whole):
+        raise Rejected(
+            f"{resource} is a slice that several pods share in time, which InstaSlice does not offer; write "
+            f"{prefix}{_bare(whole)} for a slice of its own, or a smaller profile"
+        )
+    meant = ", ".join(map(_bare, map(ProfileName.parse, largest.nearest(text.removeprefix(RESOURCE_PREFIX)))))
+    raise Rejected(f"{resource}: no known GPU has a profile {text}; did you mean {meant}?")
+
+
+def _parsed(resource: str) -> ProfileName | None:
     try:
-        profile = ProfileName.parse(text)
+        return ProfileName.parse(resource)
     except UnknownProfile:
-        profile = None
-    if profile is None or not largest.has(profile):
-        meant = ", ".join(ProfileName.parse(each).resource.removeprefix("mig-") for each in largest.nearest(text))
-        raise Rejected(f"{resource}: no known GPU has a profile {text}; did you mean {meant}?")
-    return profile
+        return None
+
+
+def _bare(profile: ProfileName) -> str:
+    """The profile as it is written in a resource name."""
+    return profile.resource.removeprefix(RESOURCE_PREFIX)

@@ -38,6 +38,12 @@ ROWS = [
         id="which makes placeholders",
     ),
     pytest.param(
+        roles.controller(keep_quotas=True),
+        [(verb, "resourcequotas", TEAM) for verb in ("list", "watch", "create", "patch", "delete")],
+        [("patch", "nodes", ""), ("create", "pods", TEAM), ("create", "limitranges", TEAM)],
+        id="which keeps quotas",
+    ),
+    pytest.param(
         roles.AGENT,
         [("list", "pods", TEAM), ("patch", "nodes/status", ""), ("patch", "instaslices.gpu.das.com/status", "")],
         [*((verb, "pods", TEAM) for verb in ("get", "watch", "create", "patch", "delete")), ("patch", "nodes", "")],
@@ -45,7 +51,7 @@ ROWS = [
     ),
     pytest.param(
         roles.webhook(),
-        [("create", "secrets", OWN)],
+        [("create", "secrets", OWN), ("list", "resourcequotas", TEAM), ("list", "limitranges", TEAM)],
         [("list", "secrets", OWN), ("get", "secrets", OWN), ("get", "pods", TEAM), ("create", "secrets", TEAM)],
         id="the webhook",
     ),

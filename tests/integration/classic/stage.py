@@ -215,10 +215,14 @@ class Stage:
         return await self.until(f"event {reason} on {name}", find)
 
     async def waits(self, name):
-        """Why a pod waits, in the words of its condition; its Event says the same."""
+        """Why a pod waits, in the words of its condition; an Event says the same. Another says what it waited for
+        before, where that was something else."""
         told = await self.said(name, "Waiting")
         assert told.status == "False"
-        assert await self.event(name, "Waiting") == told.message
+        says = (name, "Waiting", told.message)
+        await self.until(
+            f"event {says}", lambda: any((e.regarding.name, e.reason, e.note) == says for e in self.events)
+        )
         assert not self.pod(name).spec.node_name
         return told.message
 

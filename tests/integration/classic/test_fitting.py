@@ -111,8 +111,8 @@ TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
 @pytest.mark.parametrize(
     "obstacle, words",
     [
-        pytest.param({"taints": [TAINT]}, "is tainted team=a:NoSchedule", id="tainted"),
-        pytest.param({"unschedulable": True}, "is cordoned", id="cordoned"),
+        pytest.param({"taints": [TAINT]}, "{node}: is tainted team=a:NoSchedule", id="tainted"),
+        pytest.param({"unschedulable": True}, "every node that could hold it is cordoned ({node})", id="cordoned"),
     ],
 )
 async def test_a_node_that_is_tainted_or_cordoned_takes_none_until_it_is_not(stage, obstacle, words):
@@ -120,7 +120,7 @@ async def test_a_node_that_is_tainted_or_cordoned_takes_none_until_it_is_not(sta
     await stage.client.merge(NODES, Key("", node), {"spec": obstacle})
     cordon = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}
     await stage.create(pod("tolerates", tolerations=[TAINT | {"operator": "Equal"}, cordon]), pod("does-not"))
-    assert f"{node}: {words}" in await stage.waits("does-not")
+    assert words.format(node=node) in await stage.waits("does-not")
     await stage.running("tolerates")
     await stage.client.merge(NODES, Key("", node), {"spec": dict.fromkeys(obstacle)})
     await stage.running("does-not")

@@ -6,7 +6,7 @@ import pytest
 from stage import pod
 
 from instaslice.api import names
-from instaslice.kube.core import PODS, PartialObjectMetadata
+from instaslice.kube.core import NODES, PODS, PartialObjectMetadata
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 
@@ -106,3 +106,33 @@ async def test_a_new_node_wakes_the_pod_that_waits_for_one(stage):
     assert "no such node admits the pod" in await stage.waits("early")
     await stage.node()
     await stage.running("early")
+
+
+async def test_a_pod_that_selects_a_static_layout_is_told_and_runs_where_the_labels_are(stage, client):
+    """The labels are written here by hand: what `--static-mig-labels` writes is in tests/integration/controller."""
+    node = await stage.node()
+    selector = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.5gb.count": "7"}
+    await stage.create(pod("picky", nodeSelector=selector))
+    told = await stage.waits("picky")
+    assert "has no label nvidia.com/mig-1g.5gb.count=7 (written where GPUs have a static MIG layout" in told
+    assert "--static-mig-labels" in told
+    await client.merge(NODES, Key("", node), {"metadata": {"labels": selector}})
+    await stage.running("picky")
+
+
+async def test_what_a_waiting_pod_says_follows_what_it_waits_for(stage):
+    node = await stage.node()
+    await stage.create(pod("holder", "7g.40gb"))
+    await stage.running("holder")
+    await stage.create(pod("patient", "7g.40gb"))
+    assert "cordoned" not in await stage.waits("patient")
+    await stage.client.merge(NODES, Key("", node), {"spec": {"unschedulable": True}})
+
+    def says_so():
+        said = stage.pod("patient").condition(names.SLICE_READY)
+        return said.message.startswith(f"every node that could hold it is cordoned ({node}): uncordon one")
+
+    await stage.until("a condition that follows", says_so)
+    await stage.client.merge(NODES, Key("", node), {"spec": {"unschedulable": None}})
+    await stage.delete("holder")
+    await stage.running("patient")

@@ -1,143 +1,33 @@
 """The doctor on a real API server, with objects written by hand: what it sees at a moment, and what in passing."""
 
 import asyncio
-import subprocess
-import sys
+import contextlib
+import random
+import ssl
+from datetime import UTC, datetime
 
 import msgspec
 import pytest
+import yaml
 from cluster_monitor import ClusterMonitor
+from hand_written import NODE, Hand, define, instaslice
+from hand_written import hand as hand
+from waiting import until
 
-from instaslice.api import crd, names
-from instaslice.api.geometries import ModelGeometry
-from instaslice.api.instaslice import (
-    INSTASLICES,
-    Allocation,
-    AllocationState,
-    GpuStatus,
-    Health,
-    Instaslice,
-    InstasliceSpec,
-    InstasliceStatus,
-    PodRef,
-    PreparedSlice,
-    SliceState,
-)
+from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.doctor import Invariant, check, wait_until_settled
-from instaslice.geometry import models
-from instaslice.kube.client import Client, JsonOp, Selector
-from instaslice.kube.core import PODS
+from instaslice.doctor.installation import LEASE
+from instaslice.doctor.installation_kinds import BINDINGS, QUOTAS
+from instaslice.kube.client import Client, JsonOp
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.config import load_pair
+from instaslice.kube.errors import NotFound
+from instaslice.kube.lease import Election
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import ClusterSpec
-from instaslice.local.objects import DEFINITIONS, ClusterObjects
-
-A100 = models.named("A100-40GB")
-NODE = "gpu-0"
-
-
-async def define(client):
-    await client.apply(DEFINITIONS, crd.definition(), manager="test", force=True)
-
-    def missing(cache):
-        return [] if any(each.established for each in cache) else [crd.NAME]
-
-    selector = Selector(fields=f"metadata.name={crd.NAME}")
-    await ClusterObjects(client).until("not established: definition", DEFINITIONS, selector, missing)
-
-
-@pytest.fixture
-async def hand(client, namespace):
-    """Writes what controller and agent would."""
-    await define(client)
-    await client.apply(INSTASLICES, Instaslice(metadata=ObjectMeta(name=NODE)), manager="test")
-    yield Hand(client, namespace)
-    await client.delete(INSTASLICES, Key("", NODE))
-
-
-class Hand:
-    def __init__(self, client, namespace):
-        self.client = client
-        self.namespace = namespace
-
-    async def pod(self, name):
-        """A gated pod that asks for one slice, as the webhook leaves it."""
-        resources = {"limits": {f"{names.RESOURCE}1g.5gb": "1"}}
-        return await self.client.create(
-            PODS,
-            {
-                "metadata": {"namespace": self.namespace, "name": name},
-                "spec": {
-                    "schedulingGates": [{"name": names.GATE}],
-                    "containers": [{"name": "main", "image": "none", "resources": resources}],
-                },
-            },
-        )
-
-    def allocation(self, pod, start):
-        ref = PodRef(namespace=self.namespace, name=pod.metadata.name, uid=pod.metadata.uid)
-        return Allocation(
-            id=f"{pod.metadata.uid}-0",
-            pod=ref,
-            container="main",
-            profile="1g.5gb",
-            gpu="GPU-0",
-            start=start,
-            size=1,
-            state=AllocationState.CREATING,
-        )
-
-    async def reservation(self, *allocations):
-        spec = msgspec.to_builtins(InstasliceSpec(allocations=allocations))
-        await self.client.patch(INSTASLICES, Key("", NODE), [JsonOp(op="add", path="/spec", value=spec)])
-
-    async def make(self, *allocations):
-        """What the agent reports once it has made them all."""
-        slices = tuple(
-            PreparedSlice(
-                id=each.id,
-                gpu=each.gpu,
-                profile=each.profile,
-                start=each.start,
-                size=each.size,
-                state=SliceState.CREATED,
-                mig_uuid=f"MIG-{each.start}",
-            )
-            for each in allocations
-        )
-        gpus = (GpuStatus(uuid="GPU-0", index=0, model=A100.name, health=Health.HEALTHY),)
-        status = InstasliceStatus(observed_generation=99, models=(ModelGeometry.of(A100),), gpus=gpus, slices=slices)
-        ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(status))]
-        await self.client.patch(INSTASLICES, Key("", NODE), ops, subresource="status")
-
-    async def nothing(self):
-        """What the agent reports of a node without GPUs: of one with some there is always something wrong here, as
-        nobody advertises their capacity."""
-        ops = [JsonOp(op="add", path="/status", value=msgspec.to_builtins(InstasliceStatus(observed_generation=99)))]
-        await self.client.patch(INSTASLICES, Key("", NODE), ops, subresource="status")
-
-    async def ungate(self, pod, start):
-        field = {"key": "metadata.name", "operator": "In", "values": [NODE]}
-        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
-        ops = [
-            JsonOp(op="remove", path="/spec/schedulingGates"),
-            JsonOp(op="add", path="/spec/affinity", value=affinity),
-            JsonOp(op="add", path="/metadata/annotations", value={names.MIG_UUIDS: f"MIG-{start}"}),
-        ]
-        await self.client.patch(PODS, Key(self.namespace, pod.metadata.name), ops)
-
-    async def remove(self, pod):
-        await self.client.delete(PODS, Key(self.namespace, pod.metadata.name), grace_seconds=0)
-
-    async def serve(self, name, start):
-        """One pod from its creation to its slice."""
-        pod = await self.pod(name)
-        allocation = self.allocation(pod, start)
-        await self.reservation(allocation)
-        await self.make(allocation)
-        await self.ungate(pod, start)
-        return pod, allocation
+from instaslice.webhook import manifests, policy
+from instaslice.webhook.certificates import Lifetimes, advance
 
 
 def about(found, *kinds):
@@ -194,41 +84,12 @@ async def test_a_clean_history_is_clean(client, hand):
 async def test_the_command_says_what_is_wrong_and_fails(cluster, client, hand):
     pod, _ = await hand.serve("train", 0)
     await hand.reservation()
-    command = [sys.executable, "-m", "instaslice.cli", "doctor", "--kubeconfig", str(cluster.kubeconfig)]
-    text = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    text = await instaslice(cluster.kubeconfig, "doctor")
     assert text.returncode == 1
     assert f"pod-has-slices  pod {hand.namespace}/train: is past its gate" in text.stdout
-    told = await asyncio.to_thread(subprocess.run, [*command, "-o", "json"], capture_output=True)
+    told = await instaslice(cluster.kubeconfig, "doctor", "-o", "json")
     assert told.returncode == 1
     assert {"invariant", "object", "words", "passing"} == set(msgspec.json.decode(told.stdout)[0])
-    await hand.remove(pod)
-
-
-async def test_a_pod_is_explained_by_the_command(cluster, client, hand):
-    await hand.pod("waits")
-    pod, _ = await hand.serve("runs", 0)
-
-    async def explain(name, *more):
-        words = [
-            sys.executable,
-            "-m",
-            "instaslice.cli",
-            "explain",
-            name,
-            "--kubeconfig",
-            str(cluster.kubeconfig),
-            *more,
-        ]
-        return await asyncio.to_thread(subprocess.run, words, capture_output=True, text=True)
-
-    text = (await explain("pod/waits", "-n", hand.namespace)).stdout
-    assert text.startswith(f"pod {hand.namespace}/waits: waiting for room")
-    assert "asks for  1 x 1g.5gb" in text
-    told = msgspec.json.decode((await explain("runs", "-n", hand.namespace, "-o", "json")).stdout)
-    assert told["slices"][0]["mig_uuid"] == "MIG-0"
-    missing = await explain("pod/wait", "-n", hand.namespace)
-    assert missing.returncode == 1
-    assert missing.stderr == f"error: no pod wait in namespace {hand.namespace}; did you mean waits?\n"
     await hand.remove(pod)
 
 
@@ -253,3 +114,92 @@ async def test_following_survives_the_api_server(new_cluster):
             await hand.reservation()
             await hand.make()
         assert Invariant.SLICE_EXISTS in {each.invariant for each in monitor.findings}
+
+
+@pytest.fixture
+async def installed(client, hand):
+    """Everything that an installation stands on, in force in the namespace of the test only; the server in place of its
+    webhook."""
+    state = advance(None, datetime.now(UTC), ["127.0.0.1"], Lifetimes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    load_pair(context, state.leaf.certificate, state.leaf.key)
+    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
+    address = manifests.at_address("127.0.0.1", server.sockets[0].getsockname()[1], state.trusted)
+    only = [hand.namespace]
+    made = [(manifests.CONFIGURATIONS, manifests.configuration(address, namespaces=only))]
+    made += [(policy.POLICIES, each) for each in policy.policies(["nobody"], namespaces=only)]
+    made += [(policy.BINDINGS, each) for each in policy.bindings(namespaces=only)]
+    for resource, document in made:
+        await client.apply(resource, document, manager="test", force=True)
+    key = Key(hand.namespace, LEASE)
+    election = Election(client, key, identity="test", clock=SystemClock(), rng=random.Random(0))
+    leading = asyncio.create_task(election.run(asyncio.Event().wait))
+    async with server:
+        await until(lambda: election.is_leader, what="the Lease")
+        yield server
+    leading.cancel()
+    await asyncio.wait([leading])
+    for resource, document in made:
+        with contextlib.suppress(NotFound):
+            await client.delete(resource, Key("", document["metadata"]["name"]))
+
+
+async def doctor(kubeconfig, namespace):
+    """Exit code and findings about the installation; objects of other tests are not of it."""
+    told = await instaslice(kubeconfig, "doctor", "-n", namespace, "-o", "json")
+    found = msgspec.json.decode(told.stdout) if told.stdout else told.stderr
+    kinds = ("mutatingwebhook", "validatingadmission", "lease", "customresource", f"resourcequota {namespace}")
+    kinds += ("resourcequotas", "pods,")
+    about = [each for each in found if each["object"].startswith(kinds)]
+    return told.returncode, [(each["invariant"], each["object"], each["words"]) for each in about]
+
+
+async def test_what_an_installation_stands_on_is_looked_at(cluster, client, hand, installed):
+    where = hand.namespace
+    _, found = await doctor(cluster.kubeconfig, where)
+    assert found == []
+
+    hard = {"requests.nvidia.com/mig-1g.5gb": "4"}
+    await client.create(QUOTAS, {"metadata": {"namespace": where, "name": "gpus"}, "spec": {"hard": hard}})
+    await client.delete(BINDINGS, Key("", "instaslice-pods-bindings"))
+    installed.close()
+    await installed.wait_closed()
+    code, found = await doctor(cluster.kubeconfig, where)
+    assert code == 1
+    assert [(invariant, name) for invariant, name, _ in found] == [
+        ("policies-bound", "validatingadmissionpolicy instaslice-pods-bindings"),
+        ("quota-counts", f"resourcequota {where}/gpus"),
+        ("webhook-called", "mutatingwebhookconfiguration instaslice-webhook"),
+    ]
+    assert found[1][2].endswith("limit requests.gpu.das.com/mig-1g.5gb: 4")
+    assert "does not answer" in found[2][2]
+
+    companion = {"requests.gpu.das.com/mig-1g.5gb": "4"}
+    await client.create(QUOTAS, {"metadata": {"namespace": where, "name": "renamed"}, "spec": {"hard": companion}})
+    _, found = await doctor(cluster.kubeconfig, where)
+    assert "quota-counts" not in {invariant for invariant, _, _ in found}
+
+
+async def test_who_may_read_nothing_is_told_what_was_not_checked(cluster, client, hand, tmp_path):
+    accounts = f"/api/v1/namespaces/{hand.namespace}/serviceaccounts/default"
+    await until(lambda: _exists(client, accounts), 30, "the account")
+    body = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}'
+    token = msgspec.json.decode(await client.raw("POST", f"{accounts}/token", body=body))["status"]["token"]
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    code, found = await doctor(file, hand.namespace)
+    assert code == 3
+    assert {invariant for invariant, _, _ in found} == {"not-checked"}
+    assert {name for _, name, _ in found} >= {"pods, nodes and instaslices", "resourcequotas"}
+    assert all("; grant `" in words for _, _, words in found)
+    text = await instaslice(file, "doctor", "-n", hand.namespace)
+    assert text.stdout.splitlines()[-1] == "nothing wrong in what could be looked at"
+
+
+async def _exists(client, path):
+    try:
+        return await client.raw("GET", path)
+    except NotFound:
+        return None

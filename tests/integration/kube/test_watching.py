@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import shutil
 import urllib.request
 
@@ -142,6 +143,23 @@ async def test_a_watch_that_goes_silent_is_replaced(client, namespace, proxy, be
         await pods.make(client, namespace, ["unheard"])
         await until(lambda: ("came", "unheard") in history.told, PATIENCE)
         await history.until_true(client, namespace)
+
+
+async def test_where_nothing_happens_nothing_is_said(client, namespace, monkeypatch, caplog):
+    """The server sends no bookmark for long: the watch is opened again and again, and misses nothing."""
+    opened, watch = [], client.watch
+
+    def counted(*args, **options):
+        opened.append(options)
+        return watch(*args, **options)
+
+    monkeypatch.setattr(client, "watch", counted)
+    async with following(client, namespace, silent_after=0.3) as history:
+        await until(lambda: len(opened) > 3, PATIENCE)
+        await pods.make(client, namespace, ["seen"])
+        await until(lambda: history.told == [("came", "seen")], PATIENCE)
+        await until(lambda: len(opened) > 6, PATIENCE)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_an_api_server_that_hangs_and_comes_back(cluster, client, namespace):

@@ -78,11 +78,13 @@ async def test_a_namespace_can_be_opted_out(client, registered):
     "limits, more, message",
     [
         pytest.param({"nvidia.com/mig-3g.21gb": "1"}, {}, "did you mean 3g.20gb", id="no such profile"),
-        pytest.param({"nvidia.com/mig-1g.5gb": "0"}, {}, "0 is not a number of slices", id="zero slices"),
         pytest.param({"nvidia.com/mig-1g.5gb": "1.5"}, {}, "1500m is not a number of slices", id="half a slice"),
         pytest.param({"nvidia.com/mig-1g.5gb": "113"}, {}, "more than any node can hold", id="too many"),
         pytest.param(SLICE, {"annotations": {names.MIG_UUIDS: "x"}}, "ours to write", id="a forged annotation"),
         pytest.param(SLICE, {"nodeName": "node-0"}, "use a nodeSelector", id="bound by hand"),
+        pytest.param({"nvidia.com/MIG-1g.5gb": "1"}, {}, "write nvidia.com/mig-1g.5gb", id="in capitals"),
+        pytest.param({"nvidia.com/mig-": "1"}, {}, "names no profile", id="no profile"),
+        pytest.param({"nvidia.com/mig-1g.5gb.shared": "1"}, {}, "share in time", id="shared in time"),
     ],
 )
 async def test_a_pod_that_cannot_be_right_is_told_why(client, registered, limits, more, message):
@@ -138,3 +140,26 @@ async def test_a_pod_can_be_applied_again(client, registered):
     assert again.metadata.labels == {"step": "2"}
     assert again.spec.containers == first.spec.containers
     assert names.MANAGED in [each.key for each in again.spec.tolerations]
+
+
+@pytest.mark.parametrize("field", ["limits", "requests"])
+async def test_a_pod_that_asks_for_zero_slices_is_one_like_any_other(client, registered, field):
+    """Also when it is applied again, from the file that names them."""
+    document = pod(registered.namespace, "notebook")
+    document["spec"]["containers"][0]["resources"] = {field: {"nvidia.com/mig-1g.5gb": "0", "cpu": "1"}}
+    made = await client.apply(PODS, document, manager="ann")
+    assert gates(made) == []
+    assert names.REQUESTED not in made.metadata.annotations
+    assert not made.spec.tolerations or names.MANAGED not in [each.key for each in made.spec.tolerations]
+    resources = made.spec.containers[0].resources
+    assert "nvidia.com/mig-1g.5gb" not in {*resources.limits, *resources.requests}
+    document["metadata"]["labels"] = {"step": "2"}
+    again = await client.apply(PODS, document, manager="ann")
+    assert again.metadata.labels == {"step": "2"}
+    assert again.spec.containers == made.spec.containers
+
+
+async def test_a_variable_that_hides_gpus_is_let_in(client, registered):
+    asked = pod(registered.namespace, "train", SLICE)
+    asked["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}]
+    assert gates(await client.create(PODS, asked)) == [names.GATE]

@@ -11,15 +11,16 @@ from workloads import SLICE, pod
 from instaslice.api import names, roles
 from instaslice.kube.errors import ServerError
 from instaslice.kube.meta import Key
+from instaslice.kube.quotas import RESOURCE_QUOTAS
 from instaslice.webhook import manifests
 from instaslice.webhook.manifests import CONFIGURATIONS
 
 
 @contextlib.asynccontextmanager
-async def running(*flags):
+async def running(*flags, **pipes):
     """The process and its port."""
     command = [sys.executable, "-m", "instaslice.cli", "webhook", "--host", "127.0.0.1", "--port", "0", *flags]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, **pipes)
     try:
         said = (await process.stdout.readline()).decode()
         assert said.startswith("serving on port "), said
@@ -48,6 +49,18 @@ async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, ku
         assert made["spec"]["schedulingGates"] == [{"name": names.GATE}]
         process.send_signal(signal.SIGTERM)
         assert await process.wait() == 0
+
+
+async def test_it_names_the_quotas_that_count_nothing_any_more(client, kubeconfig, namespace):
+    hard = {"requests.nvidia.com/mig-1g.5gb": "2"}
+    await client.create(RESOURCE_QUOTAS, {"metadata": {"namespace": namespace, "name": "gpus"}, "spec": {"hard": hard}})
+    allowed = roles.webhook(configuration=f"webhook-{namespace}", secret="tls")
+    _, account = await kubeconfig("webhook", allowed.own, cluster_rules=allowed.cluster)
+    flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--configuration", f"webhook-{namespace}"]
+    async with running(*flags, stderr=asyncio.subprocess.PIPE) as (process, _), asyncio.timeout(60):
+        while f"resourcequota {namespace}/gpus: " not in (said := (await process.stderr.readline()).decode()):
+            assert said, "it ended"
+    assert "write requests.gpu.das.com/mig-1g.5gb" in said
 
 
 async def _gated(client, namespace):

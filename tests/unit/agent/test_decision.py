@@ -2,7 +2,7 @@
 
 import pytest
 
-from instaslice.agent.decision import Create, GpuState, decide, unreadable
+from instaslice.agent.decision import Create, GpuState, decide, slot_of, unreadable
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef, PreparedSlice, SliceState
 from instaslice.drivers import Slice
 from instaslice.geometry import models
@@ -156,7 +156,7 @@ def test_of_the_state_of_an_allocation_only_counts_whether_it_is_wanted(states, 
         made = decide(each, gpu, last)
         assert (made.reports, made.orphans, made.ours) == (decided.reports, decided.orphans, decided.ours)
         assert [in_words(step) for step in made.steps] == [in_words(step) for step in decided.steps]
-        assert unreadable(each, last, "hung") == unreadable(first, last, "hung")
+        assert unreadable(each, last, "hung", known=True) == unreadable(first, last, "hung", known=True)
 
 
 def test_a_sick_gpu_makes_nothing_new_and_keeps_what_it_has():
@@ -171,6 +171,24 @@ def test_orphans_that_were_ours_are_told_from_others():
     made = decide([], gpu, {"a": said("a", "1g.5gb", 0, "created")})
     assert len(made.orphans) == 2
     assert made.ours == {("1g.5gb", 0)}
+
+
+def test_a_whole_slice_in_the_slot_of_a_failed_allocation_is_not_destroyed_without_asking():
+    gpu = GpuState((there("1g.5gb", 0), there("1g.5gb", 1, True)))
+    promised = [promise("a", "1g.5gb", 0, "creating"), promise("b", "1g.5gb", 1, "creating")]
+    made = decide(promised, gpu, {each: said(each, "1g.5gb", n, "failed") for n, each in enumerate("ab")})
+    assert [in_words(step) for step in made.steps] == ["destroy 1g.5gb at 1"], "nobody runs in half a slice"
+    assert [slot_of(each) for each in made.orphans] == [("1g.5gb", 0)]
+    assert made.ours == {("1g.5gb", 0), ("1g.5gb", 1)}
+
+
+def test_nothing_is_failed_for_good_on_a_gpu_that_was_never_listed():
+    promised = [promise("a", "1g.5gb", 0, "ungated"), promise("b", "1g.5gb", 1, "deleting")]
+    reports = unreadable(promised, {}, "hung", known=False)
+    assert [(each.id, each.state, each.reason) for each in reports] == [
+        ("a", "creating", "hung"),
+        ("b", "deleting", "hung"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -188,5 +206,5 @@ def test_orphans_that_were_ours_are_told_from_others():
 def test_a_gpu_that_does_not_tell_what_is_on_it(state, past, told):
     name = "MIG-1" if past == "foreign" else "a"
     before = {name: said(name, "1g.5gb", 0, past)} if past else {}
-    reports = unreadable([promise("a", "1g.5gb", 0, state)], before, "hung")
+    reports = unreadable([promise("a", "1g.5gb", 0, state)], before, "hung", known=True)
     assert [(each.state, each.reason) for each in reports if each.id == "a"] == ([told] if told else [])

@@ -161,6 +161,25 @@ async def test_people_read_on_the_object_which_slice_failed_which_fault_nobody_u
         assert bench.server.events[1].note.startswith("1g.5gb at 0: ")
 
 
+async def test_a_gpu_that_fails_and_a_node_without_gpus_are_events_once(bench):
+    def recorded():
+        return [(each.reason, each.note.partition(";")[0]) for each in bench.server.events]
+
+    driver = await bench.node()
+    gpu = driver.discover()[0].uuid
+    assert recorded() == []
+    await bench.node(annotations={names.FAULT: "0 lost"})
+    await bench.passes(5)
+    fell = ("GpuUnhealthy", f"GPU 0 ({gpu}): Xid 79: GPU has fallen off the bus")
+    assert recorded() == [fell]
+    await bench.restart()
+    await bench.passes(5)
+    assert recorded() == [fell], "also over a restart"
+    await bench.node(model="A99")
+    await bench.passes(5)
+    assert [reason for reason, _ in recorded()] == ["GpuUnhealthy", "NoDriver"]
+
+
 # A server that is away --------------------------------------------------------------------------------------------
 
 

@@ -186,6 +186,19 @@ async def test_an_answer_that_is_older_than_a_device_id_was_handed_out_again_say
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1"})
 
 
+async def test_the_end_of_a_holder_without_an_allocation_is_reported(kubelet, serve):
+    reported = []
+    devices = await serve(A, B, listened=lambda: reported.append(devices.holders.pod_of(foreign(A))))
+    await kubelet.admit("a", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-0"})
+    update_reported(devices, (), [msgspec.structs.replace(each, state=SliceState.FOREIGN) for each in made(A, B)])
+    await until(lambda: devices.holders.pod_of(foreign(A)) == "uid-a")
+    reported.clear()
+    kubelet.held.clear()
+    devices._changed.set()
+    await until(lambda: "" in reported)
+
+
 async def test_a_container_is_given_the_device_id_that_it_had_once_more(kubelet, serve):
     devices = await serve(A)
     await kubelet.admit("a", "1g.5gb-0")

@@ -6,7 +6,7 @@ from instaslice.api import names, roles
 
 WHO = {"kind": "ServiceAccount", "namespace": "slices", "name": "controller"}
 CONTROLLER = roles.controller()
-ALL_FLAGS = roles.controller(taint_nodes=True, autoscaling_hints=True)
+ALL_FLAGS = roles.controller(taint_nodes=True, static_mig_labels=True, keep_quotas=True, autoscaling_hints=True)
 ALL = {"controller": CONTROLLER, "controller-flags": ALL_FLAGS, "agent": roles.AGENT, "webhook": roles.webhook()}
 
 
@@ -73,9 +73,19 @@ def test_without_flags_the_controller_writes_no_nodes_and_makes_and_deletes_no_p
     assert not CONTROLLER.placeholders
 
 
+def test_the_webhook_reads_quotas_and_writes_none():
+    cluster = roles.webhook().cluster
+    assert all(may(cluster, "list", kind) for kind in ("resourcequotas", "limitranges"))
+    assert not any(may(cluster, verb, kind) for verb in WRITES for kind in ("resourcequotas", "limitranges"))
+
+
 def test_what_a_flag_needs_comes_with_it():
     taints = roles.controller(taint_nodes=True)
     assert may(taints.cluster, "patch", "nodes") and not may(taints.cluster, "create", "priorityclasses")
+    assert roles.controller(static_mig_labels=True) == taints
+    quotas = roles.controller(keep_quotas=True)
+    assert may(quotas.cluster, "create", "resourcequotas") and not may(quotas.cluster, "patch", "nodes")
+    assert not any(may(CONTROLLER.cluster, verb, "resourcequotas") for verb in ("list", "watch", *WRITES))
     hints = roles.controller(autoscaling_hints=True)
     assert may(hints.cluster, "create", "priorityclasses") and not may(hints.cluster, "patch", "nodes")
     assert not may(hints.cluster, "create", "pods") and not may(hints.cluster, "delete", "pods")

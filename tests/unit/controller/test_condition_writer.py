@@ -21,9 +21,10 @@ PATCH, EVENT = Call("PATCH", "pods", "status"), Call("POST", "events")
 class Desk:
     """A writer beside a dispatcher in a world."""
 
-    def __init__(self):
-        self.world = World()
-        self.world.add_node("a")
+    def __init__(self, world=None):
+        self.world = world or World()
+        if world is None:
+            self.world.add_node("a")
         self.server, self.clock = self.world.server, self.world.clock
         controller = self.world.controller
         self.orders = WorkQueues(controller.state, controller._specs, self.clock)
@@ -37,6 +38,12 @@ class Desk:
             clock=self.clock,
             instance="controller-0",
         )
+
+    @classmethod
+    def beside(cls, world):
+        """After a restart: a writer that remembers nothing, in a world that goes on."""
+        world.begin()
+        return cls(world)
 
     @asynccontextmanager
     async def running(self):

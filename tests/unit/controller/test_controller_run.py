@@ -18,6 +18,8 @@ from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
 from instaslice.errors import leaves
 from instaslice.kube.core import EVENTS, PODS
+from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota, ResourceQuotaSpec
 from instaslice.placement import policies
 
 SPEC = Call("PATCH", "instaslices")
@@ -355,15 +357,49 @@ async def test_a_taint_that_may_not_be_removed_any_more_is_named_once(caplog):
     assert world.server.calls.count(Call("PATCH", "nodes")) == 1
 
 
+async def test_labels_that_may_not_be_removed_any_more_are_named_once(caplog):
+    plant = Plant(static_mig_labels=True)
+    world = plant.world
+    async with plant.running():
+        await plant.passes(1)
+        assert world.nodes["a"].metadata.labels["nvidia.com/mig-1g.5gb.count"] == "7"
+    plant.settings = Settings()
+    world.server.refuse("PATCH", "nodes", 403, times=9)
+    world.server.calls.clear()
+    async with plant.running():
+        await plant.passes(60)
+        world.change_node(msgspec.structs.replace(world.nodes["a"]))
+        await plant.passes(60)
+    (said,) = [each for each in caplog.messages if "kubectl label node a " in each]
+    assert "nvidia.com/mig.strategy- " in said and "nvidia.com/mig-1g.5gb.count- " in said
+    assert said.endswith("&& kubectl annotate node a gpu.das.com/static-mig-labels-")
+    assert world.server.calls.count(Call("PATCH", "nodes")) == 1
+
+
 VERBS = {"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get", "list"}}
 
 
+WRITTEN_WITH = {
+    "taint_nodes": "nodes",
+    "static_mig_labels": "nodes",
+    "keep_quotas": "resourcequotas",
+    "autoscaling_hints": "priorityclasses",
+}
+"""Flag → the kind that is patched with it alone."""
+
+
 @pytest.mark.parametrize(
-    "flags", [{}, {"taint_nodes": True}, {"autoscaling_hints": True}], ids=["none", "taint", "hints"]
+    "flags",
+    [{}, *({flag: True} for flag in WRITTEN_WITH)],
+    ids=["none", *WRITTEN_WITH],
 )
 async def test_what_the_controller_asks_for_is_granted_with_its_flags(flags):
-    plant = Plant(taint_nodes="taint_nodes" in flags, hints=int("autoscaling_hints" in flags))
+    hints = int(flags.get("autoscaling_hints", False))
+    plant = Plant(**{flag: on for flag, on in flags.items() if flag != "autoscaling_hints"}, hints=hints)
     world = plant.world
+    meta = ObjectMeta(namespace="team", name="gpus")
+    spec = ResourceQuotaSpec(hard={"requests.nvidia.com/mig-7g.40gb": "2"})
+    world.server.put(RESOURCE_QUOTAS, ResourceQuota(metadata=meta, spec=spec))
     async with plant.running():
         for _ in range(3):
             world.add_pod("7g.40gb", cpu="2")
@@ -386,9 +422,9 @@ async def test_what_the_controller_asks_for_is_granted_with_its_flags(flags):
         )
     ]
     assert not refused
-    assert {call.kind for call in world.server.calls if call.method == "PATCH"} >= (
-        {"nodes"} if "taint_nodes" in flags else {"priorityclasses"} if flags else {"pods", "instaslices"}
-    )
+    patched = {call.kind for call in world.server.calls if call.method == "PATCH"}
+    assert patched & set(WRITTEN_WITH.values()) == {WRITTEN_WITH[flag] for flag in flags}
+    assert "pods" in patched
 
 
 @pytest.mark.parametrize("error", [500, 403])

@@ -194,7 +194,7 @@ def test_a_pod_is_not_let_go_to_a_node_that_was_cordoned_since_it_was_chosen(wor
     world.mute = set()
     world.settle()
     assert not world.spec("a").allocations
-    assert "a: is cordoned" in why(world, uid).message
+    assert "every node that could hold it is cordoned (a)" in why(world, uid).message
     world.cordon("a", False)
     world.settle()
     assert world.running() == [uid]

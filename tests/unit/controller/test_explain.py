@@ -9,10 +9,13 @@ from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid, wor
 
 from instaslice.api.instaslice import AllocationState, Health, SliceState
 from instaslice.api.names import GATE, REQUESTED
-from instaslice.controller.explain import Stage, explain
+from instaslice.controller.explain import Explainer, Stage
+from instaslice.controller.feasible_nodes import nodes_that_could_hold
+from instaslice.controller.ledger import HEALTH
 from instaslice.kube.core import Pod, Volume
 from instaslice.kube.storage import PersistentVolume, PersistentVolumeClaim
 from instaslice.placement import policies
+from instaslice.placement.longest_waiting import RESERVED
 
 
 def waiting(name="w", *profiles, **more):
@@ -24,6 +27,10 @@ def running(promised):
 
 
 FULL = [allocation(f"big-{gpu}", "7g.40gb", 0, gpu=f"GPU-{gpu}") for gpu in (0, 1)]
+FRAGMENTED = [
+    allocation(f"small-{gpu}-{start}", "1g.5gb", start, gpu=f"GPU-{gpu}") for gpu in (0, 1) for start in (0, 4)
+]
+DRAINED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 HALF = [allocation(f"half-{gpu}", "3g.20gb", 0, gpu=f"GPU-{gpu}") for gpu in (0, 1)]
 
 
@@ -41,7 +48,7 @@ def sick(thing):
 
 def told(here, name="w"):
     found = next(each for each in here.pods if each.metadata.name == name)
-    return explain(here, found, policies.named("adaptive"))
+    return Explainer(here, policies.named("adaptive")).explain(found)
 
 
 def cordoned(name):
@@ -80,17 +87,59 @@ WAITS = [
     ),
     pytest.param(
         world([waiting()], nodes=[cordoned("gpu-0")]),
-        "no such node admits the pod (gpu-0: is cordoned)",
+        "every node that could hold it is cordoned (gpu-0): uncordon one, or add a node",
         {"is cordoned": ["gpu-0"]},
         [],
         id="a cordoned node",
     ),
     pytest.param(
         world([waiting()], nodes=[node(ready=False)]),
-        "no such node admits the pod (gpu-0: is not ready)",
+        "no node that could hold it is available (gpu-0: is not ready)",
         {"is not ready": ["gpu-0"]},
         [],
         id="a node that is not ready",
+    ),
+    pytest.param(
+        with_held(FULL, waiting(), nodes=[cordoned("gpu-0")]),
+        "every node that could hold it is cordoned (gpu-0): uncordon one, or add a node",
+        {"is cordoned": ["gpu-0"]},
+        [],
+        id="a cordoned node without room: the room is not what is missing first",
+    ),
+    pytest.param(
+        world([waiting()], nodes=[node(ready=False, taints=[DRAINED])]),
+        "every node that could hold it is cordoned (gpu-0)",
+        {"is cordoned": ["gpu-0"]},
+        [],
+        id="a drained node that is down, by the taint that goes with the cordon",
+    ),
+    pytest.param(
+        with_held(FULL, waiting("w", "7g.40gb", "7g.40gb", "7g.40gb")),
+        "on one GPU; the most that one has is 0; no node would hold it, even if empty: ask for less, or add a node",
+        {"7g.40gb needs 8 free memory slices on one GPU": ["gpu-0"]},
+        [],
+        id="three whole GPUs where a node has two: no slice that ends helps",
+    ),
+    pytest.param(
+        with_held(FRAGMENTED, waiting("w", "3g.20gb", "3g.20gb", "3g.20gb", "3g.20gb", "3g.20gb")),
+        "but no legal start; no node would hold it, even if empty: ask for less, or add a node",
+        {"2 GPUs hold enough free memory for 3g.20gb but no legal start": ["gpu-0"]},
+        [],
+        id="five slices where a node holds four: no move helps",
+    ),
+    pytest.param(
+        world([waiting()], nodes=[node(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])]),
+        "(gpu-0: is tainted team=a:NoSchedule); change what it selects or tolerates, or add a node",
+        {"is tainted team=a:NoSchedule": ["gpu-0"]},
+        [],
+        id="a taint, which asking for less does not help",
+    ),
+    pytest.param(
+        world([waiting("w", *["7g.40gb"] * 3)]),
+        "but no node has room for all at once; no node would hold it, even if empty",
+        {"each of the 3 slices would fit, but no node has room for all at once": ["gpu-0"]},
+        [],
+        id="each slice fits, all of them never do",
     ),
     pytest.param(
         world([waiting("w", "3g.40gb")]),
@@ -139,6 +188,33 @@ def test_why_a_pod_waits(here, message, nodes, could):
 
 def said_since(here):
     return next(each.metadata.creation_timestamp for each in here.pods if each.metadata.name == "w")
+
+
+def test_a_reserved_gpu_could_hold_a_pod_and_an_unhealthy_one_could_not():
+    state, placer = _state_of(with_held(FULL, waiting()))
+    found = next(pod for pod in state.pods.values() if pod.metadata.name == "w")
+    for kind, could in ((RESERVED, ["gpu-0"]), (HEALTH, [])):
+        for gpu in ("GPU-0", "GPU-1"):
+            state.ledger.fleet.close(gpu, kind, "why")
+        assert list(nodes_that_could_hold(state, placer, found)) == could
+
+
+def _state_of(here):
+    dispatcher = Explainer(here, policies.named("adaptive"))._dispatcher
+    return dispatcher.state, dispatcher.placer
+
+
+def test_only_pods_that_may_run_are_ahead():
+    """A pod that no node could hold, one that waits for another gate and one without its claim take nobody's turn."""
+    here = with_held(
+        FULL,
+        waiting(),
+        waiting("able", age=700),
+        waiting("too-large", *["7g.40gb"] * 3, age=800),
+        with_claim(waiting("no-claim", age=900)),
+        pod("gated", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"], age=1000),
+    )
+    assert told(here).ahead == 1
 
 
 def test_who_is_ahead():

@@ -74,6 +74,52 @@ def test_state_taints_and_selector(state, spec, words):
     assert refusal(pod(container(), **spec), node(**state)) == words
 
 
+REMEDY = (
+    " (written where GPUs have a static MIG layout: leave it out of the pod's node selector, or see `instaslice "
+    "controller --static-mig-labels`)"
+)
+
+
+@pytest.mark.parametrize(
+    "labels, spec, words",
+    [
+        pytest.param(
+            {},
+            {"nodeSelector": {"nvidia.com/mig.strategy": "mixed"}},
+            f"has no label nvidia.com/mig.strategy=mixed{REMEDY}",
+            id="strategy",
+        ),
+        pytest.param(
+            {"nvidia.com/mig-1g.5gb.count": "14"},
+            {"nodeSelector": {"nvidia.com/mig-1g.5gb.count": "2"}},
+            f"has no label nvidia.com/mig-1g.5gb.count=2{REMEDY}",
+            id="another count",
+        ),
+        pytest.param(
+            {},
+            {"nodeSelector": {"nvidia.com/mig.config": "all-1g.5gb"}},
+            "has no label nvidia.com/mig.config=all-1g.5gb (written for NVIDIA's MIG manager: leave it out of the "
+            "pod's node selector, or have the node labelled by hand)",
+            id="a layout of the MIG manager",
+        ),
+        pytest.param(
+            {},
+            {"affinity": affinity([("zone", "Exists")], [("nvidia.com/mig-1g.5gb.product", "Exists")])},
+            f"does not match zone exists nor nvidia.com/mig-1g.5gb.product exists{REMEDY}",
+            id="in one of two terms",
+        ),
+        pytest.param(
+            {},
+            {"nodeSelector": {"nvidia.com/gpu.product": "A30"}},
+            "has no label nvidia.com/gpu.product=A30",
+            id="not of a GPU",
+        ),
+    ],
+)
+def test_a_selector_by_a_static_layout_is_said_to_be_one(labels, spec, words):
+    assert refusal(pod(container(), **spec), node(labels=labels)) == words
+
+
 LABELS = {"zone": "a", "cores": "16", "empty": ""}
 
 

@@ -11,7 +11,7 @@ from world import World, why
 from instaslice.api.instaslice import READY, AllocationState, ConditionStatus, InstasliceCondition, SliceState
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.api.pods import gated
-from instaslice.controller.explain import Stage, explain
+from instaslice.controller.explain import Explainer, Stage
 from instaslice.placement import policies
 
 SILENT = "no kubelet listens"
@@ -126,6 +126,6 @@ def test_explain_says_that_the_slices_are_ready_and_what_the_pod_waits_for():
     waits = pod("w", "1g.5gb", gates=[GATE])
     meta = msgspec.structs.replace(waits.metadata, annotations={REQUESTED: "{}"})
     here = objects([msgspec.structs.replace(waits, metadata=meta)], [says(instaslice(mine), ConditionStatus.FALSE)])
-    told = explain(here, here.pods[0], policies.named("adaptive"))
+    told = Explainer(here, policies.named("adaptive")).explain(here.pods[0])
     assert told.stage is Stage.STARTING
     assert told.message.endswith(f"created, but no pod can start there now: {SILENT}")

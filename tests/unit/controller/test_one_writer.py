@@ -172,6 +172,21 @@ async def test_an_object_that_another_wrote_meanwhile_is_not_overwritten(desk):
     assert desk.written == ["another's"]
 
 
+async def test_what_another_wrote_before_our_answer_came_is_noticed(desk, monkeypatch):
+    desk.reservation("p")
+    client = desk.specs._client
+    patch = client.patch
+
+    async def slow(*args, **more):
+        answer = await patch(*args, **more)
+        desk.another_writes()
+        return answer
+
+    monkeypatch.setattr(client, "patch", slow)
+    with pytest.raises(Deposed, match="changed by another process"):
+        await desk.write()
+
+
 async def test_of_an_unanswered_write_and_another_hands_the_other_is_found(desk):
     desk.reservation("p")
     desk.server.refuse("PATCH", "instaslices", Unreachable("no answer"))

@@ -15,7 +15,7 @@ from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid
 from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
 from instaslice.api.pods import needed_slices
-from instaslice.controller.explain import Stage, explain
+from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.requests import effective
 from instaslice.doctor import Invariant, ObservedCluster, examine
 from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
@@ -54,7 +54,7 @@ def test_the_doctor_judges_any_world_and_any_history(history):
 @given(clusters())
 def test_every_pod_of_any_world_is_explained(cluster):
     for each in cluster.pods:
-        assert explain(moment(cluster), each, ADAPTIVE).message
+        assert Explainer(moment(cluster), ADAPTIVE).explain(each).message
 
 
 @settings(MANY, max_examples=500)
@@ -216,14 +216,14 @@ def test_what_cannot_be_read_is_found_and_costs_nothing_else(odd, about, why):
 def test_the_other_pods_are_explained_beside_it(odd, about, why):
     waits = pod("w", "1g.5gb", gates=[GATE])
     here = beside(world([waits]), odd)
-    told = explain(here, waits, ADAPTIVE)
+    told = Explainer(here, ADAPTIVE).explain(waits)
     assert told.stage is Stage.WAITING
     assert "about to be placed" in told.message
 
 
 def test_a_pod_that_asks_for_what_is_none_is_told_so():
     odd = of_kube_system({"gpu.das.com/mig-1g.5gb": "200"})
-    told = explain(world([odd]), odd, ADAPTIVE)
+    told = Explainer(world([odd]), ADAPTIVE).explain(odd)
     assert told.stage is Stage.UNREADABLE
     assert told.message == (
         "container main: gpu.das.com/mig-1g.5gb: 200 is not a number of slices up to 128; "
@@ -249,7 +249,7 @@ def test_an_ended_pod_may_have_asked_for_anything():
 def test_what_a_node_could_not_be_asked_is_said():
     odd = node("gpu-1", cpu="1Zi")
     waits = pod("w", "1g.5gb", gates=[GATE])
-    told = explain(beside(world([waits]), odd), waits, ADAPTIVE)
+    told = Explainer(beside(world([waits]), odd), ADAPTIVE).explain(waits)
     assert any("1Zi" in each and each.startswith("node gpu-1: ") for each in told.left_out)
 
 
@@ -259,7 +259,7 @@ def test_a_pod_that_could_not_be_counted_is_left_out_by_its_name():
     (first,) = odd.spec.containers
     resources = msgspec.structs.replace(first.resources, requests={"cpu": "1Zi"})
     spec = msgspec.structs.replace(odd.spec, containers=[msgspec.structs.replace(first, resources=resources)])
-    told = explain(world([waits, msgspec.structs.replace(odd, spec=spec)]), waits, ADAPTIVE)
+    told = Explainer(world([waits, msgspec.structs.replace(odd, spec=spec)]), ADAPTIVE).explain(waits)
     (left_out,) = told.left_out
     assert left_out.startswith(f"pod {odd.metadata.namespace}/odd: ") and "1Zi" in left_out
 
@@ -313,6 +313,6 @@ async def test_an_object_that_does_not_decode_is_named_and_costs_no_other():
     (found,) = examine(here)
     assert (found.invariant, found.object) == (Invariant.READABLE, "pod team-a/bad")
     assert "containers" in found.message
-    told = explain(here, pod("w", "1g.5gb", gates=[GATE]), ADAPTIVE)
+    told = Explainer(here, ADAPTIVE).explain(pod("w", "1g.5gb", gates=[GATE]))
     assert any(each.startswith("pod team-a/bad: ") for each in told.left_out)
     assert here.now - datetime.now(UTC) < timedelta(minutes=1)

@@ -100,6 +100,28 @@ async def test_the_environment_names_a_file_that_is_missing(tmp_path, clock):
         await config.load(clock=clock, env={"KUBECONFIG": str(tmp_path / "none")})
 
 
+async def test_the_namespace_is_that_of_the_context(tmp_path, clock):
+    file = tmp_path / "kubeconfig"
+    contexts = [
+        {"name": name, "context": {"cluster": "c", "user": "u", **more}}
+        for name, more in (("plain", {}), ("team", {"namespace": "team-a"}))
+    ]
+    file.write_text(but(contexts=contexts, **{"current-context": "plain"}))
+    assert (await config.load(file, clock=clock)).namespace == "default"
+    assert (await config.load(file, context="team", clock=clock)).namespace == "team-a"
+    async with await Client.connect(file, context="team") as client:
+        assert client.namespace == "team-a"
+
+
+async def test_the_namespace_of_a_service_account_is_that_of_its_pod(tmp_path, clock):
+    (tmp_path / "ca.crt").write_text(certifi.contents())
+    (tmp_path / "token").write_text("t")
+    env = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    assert (await config.load(clock=clock, env=env, service_account=tmp_path)).namespace == "default"
+    (tmp_path / "namespace").write_text("team-a\n")
+    assert (await config.load(clock=clock, env=env, service_account=tmp_path)).namespace == "team-a"
+
+
 async def test_server_token_and_prefix_are_read(tmp_path, clock):
     file = tmp_path / "kubeconfig"
     file.write_text(but())

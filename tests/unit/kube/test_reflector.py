@@ -8,8 +8,9 @@ from fake_clock import JumpingClock
 from scripted import Scripted, added, bookmark, complete, deleted, error, line, modified, pod
 
 from instaslice.kube.cache import Cache
+from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
-from instaslice.kube.errors import Gone, Invalid, Unreachable
+from instaslice.kube.errors import BadRequest, Gone, Invalid, Quiet, Unreachable
 from instaslice.kube.watch import SILENT_AFTER, Reflector
 
 BEGUN = [added("a", "3"), complete("5")]
@@ -134,6 +135,42 @@ async def test_waits_grow_while_the_server_is_away_and_what_was_heard_is_kept(cl
     assert story.held == {"a": "3"}
     assert_growing(clock.slept, 4)
     assert story.reflector.failure is AWAY
+
+
+QUIET = Quiet("nothing came")
+
+
+async def test_a_watch_without_news_is_opened_again_and_nothing_is_said(clock, caplog):
+    story = await Story(clock, BEGUN, [bookmark("6"), QUIET], "6", [QUIET], "9", [modified("a", "8")]).told()
+    asked = ["watch from 5", "version", "watch from 6", "version", "watch from 6", "watch from 8"]
+    assert story.asked == ["watch-list", *asked]
+    assert story.held == {"a": "8"}
+    assert (clock.slept, caplog.messages) == ([], [])
+
+
+async def test_a_watch_without_news_of_a_server_that_is_away_is_a_failure(clock, caplog):
+    story = await Story(clock, BEGUN, [QUIET], AWAY, "5").told()
+    assert story.asked == ["watch-list", "watch from 5", "version", "version", "watch from 5"]
+    assert caplog.messages == ["away"]
+
+
+async def test_a_list_that_stalls_is_a_failure(clock, caplog):
+    story = await Story(clock, [added("a", "3"), QUIET], BEGUN).told()
+    assert story.asked == ["watch-list", "watch-list", "watch from 5"]
+    assert caplog.messages == ["nothing came"]
+    assert_growing(clock.slept, 1)
+
+
+async def test_a_selector_that_the_server_cannot_read_ends_it(clock):
+    no = BadRequest("unable to parse requirement")
+    with pytest.raises(BadRequest, match="unable to parse"):
+        await Story(clock, no, no, selector=Selector(labels="!!")).told()
+
+
+async def test_what_is_refused_without_a_selector_is_asked_for_again(clock):
+    """By a proxy in between, for one."""
+    story = await Story(clock, BadRequest("no"), BadRequest("no"), ("9",)).told()
+    assert story.asked == ["watch-list", "list", "list", "watch from 9"]
 
 
 async def test_a_server_that_ends_each_watch_at_once_is_not_asked_again_at_once(clock):

@@ -201,6 +201,21 @@ async def test_a_watch_that_is_never_answered_is_given_up(clock):
         await until(lambda: not server.open)  # its connection is of no more use to anybody
 
 
+async def test_a_watch_that_brings_nothing_is_quiet_and_no_server_is_suspected(clock):
+    async def open_and_say_nothing(_reader, writer):
+        writer.write(head(200))
+        await asyncio.Event().wait()
+
+    async with serving(open_and_say_nothing, clock=clock) as (_, made):
+        async with made.stream("/x", what="watch x", params={}, silent_after=90) as chunks:
+            reading = asyncio.create_task(chunks.read())
+            await until(lambda: clock.waiting)
+            clock.advance(90)
+            with pytest.raises(errors.Quiet) as caught:
+                await reading
+        assert str(caught.value) == "watch x: nothing came for 90 s"
+
+
 async def test_a_watch_that_breaks_off_is_said_to(clock):
     async def break_off_later(_reader, writer):
         writer.write(head(200) + chunk(b"x"))

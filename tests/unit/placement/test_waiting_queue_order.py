@@ -60,7 +60,7 @@ def test_of_two_that_came_at_once_the_first_to_be_queued_goes_first():
 
 def test_how_many_are_ahead():
     made = queue(("a1", "a", 0, 1.0), ("b2", "b", 0, 2.0), ("a3", "a", 1, 3.0))
-    assert [made.ahead(uid) for uid in ("a3", "a1", "b2")] == [0, 1, 2]
+    assert [len(made.ahead(uid)) for uid in ("a3", "a1", "b2")] == [0, 1, 2]
 
 
 def test_nobody_is_queued_twice_and_who_left_may_come_again():
@@ -100,7 +100,7 @@ def test_with_room_for_all_everybody_is_served_in_order_whoever_left_before(arri
             assert made.remove(left.pop(number)[3])
     in_order = [uid for *_, uid in sorted(left)]
     assert list(made) == in_order
-    assert [made.ahead(uid) for uid in in_order] == list(range(len(in_order)))
+    assert [len(made.ahead(uid)) for uid in in_order] == list(range(len(in_order)))
     asked = []
     made.serve(lambda uid: asked.append(uid) or True)
     assert asked == in_order

@@ -15,8 +15,9 @@ LARGEST = LargestNode()
 
 
 def container(name="main", limits=None, requests=None, env=(), **more):
+    """`env`: names of variables, or whole entries."""
     if env:
-        more["env"] = [{"name": each, "value": "x"} for each in env]
+        more["env"] = [{"name": each, "value": "x"} if isinstance(each, str) else each for each in env]
     return manifests.container(name, limits=limits, requests=requests, **more)
 
 

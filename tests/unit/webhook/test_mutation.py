@@ -111,6 +111,58 @@ def test_a_pod_without_slices_is_left_alone():
     assert mutated(whole) == whole
 
 
+NONE = "nvidia.com/mig-3g.20gb"
+
+
+@pytest.mark.parametrize(
+    "resources, left",
+    [
+        pytest.param({"limits": {FIVE: "0"}}, {"limits": {}}, id="in limits"),
+        pytest.param({"requests": {FIVE: "0"}}, {"requests": {}}, id="in requests"),
+        pytest.param({"limits": {FIVE: 0}, "requests": {FIVE: "0"}}, {"limits": {}, "requests": {}}, id="in both"),
+        pytest.param({"limits": {FIVE: "0m", "cpu": "1"}}, {"limits": {"cpu": "1"}}, id="in other words"),
+        pytest.param({"limits": {OURS_FIVE: "0", TEN: "0"}}, {"limits": {}}, id="of several, by either name"),
+        pytest.param({"limits": {"nvidia.com/mig-9g.9gb": "0"}}, {"limits": {}}, id="of what does not exist"),
+        pytest.param({"limits": {"nvidia.com/gpu": "0"}}, {"limits": {"nvidia.com/gpu": "0"}}, id="not of whole GPUs"),
+    ],
+)
+def test_zero_slices_are_none(resources, left):
+    """The pod is one like any other: no gate, no record, and what it says of devices is its own affair."""
+    asked = container(env=["NVIDIA_VISIBLE_DEVICES"], resources=resources)
+    before = pod(asked, init=[container("warm", resources=copy.deepcopy(resources))], nodeName="n1")
+    after = mutated(before)
+    for field in ("containers", "initContainers"):
+        before["spec"][field][0]["resources"] = left
+    assert after == before
+
+
+def test_zero_of_one_profile_beside_one_of_another_is_dropped():
+    asked = container(limits={FIVE: "1", NONE: "0"}, requests={NONE: "0", "cpu": "1"})
+    after = mutated(pod(asked, container("side", limits={NONE: "0"})))
+    given = {OURS_FIVE: "1", MEM: "5"}
+    main, side = (each["resources"] for each in after["spec"]["containers"])
+    assert main == {"limits": given, "requests": {"cpu": "1", **given}}
+    assert side == {"limits": {}}
+    assert json.loads(after["metadata"]["annotations"][names.REQUESTED]) == {"main": {FIVE: 1}}
+
+
+@pytest.mark.parametrize("default", ["0", "1", "2"])
+def test_a_default_of_the_namespace_that_comes_back_after_the_rename_is_dropped(default):
+    """The API server fills in what a LimitRange gives, calls us, fills it in again, and calls us again."""
+    once = mutated(pod(container(limits={FIVE: "2", "cpu": "1"})))
+    refilled = copy.deepcopy(once)
+    for field in ("limits", "requests"):
+        refilled["spec"]["containers"][0]["resources"][field][FIVE] = default
+    assert mutated(refilled) == once
+
+
+def test_a_pod_with_zero_slices_can_be_applied_again():
+    """From the file that it was made from; it gets nothing that it had not before."""
+    before = pod(container(limits={FIVE: "0", "cpu": "1"}))
+    again = patched(before, msgspec.to_builtins(reapplied(msgspec.convert(before, AdmissionPod))))
+    assert again == mutated(before)
+
+
 def test_a_container_that_another_webhook_adds_later_is_added_to_the_record():
     once = mutated(pod(container("main", limits={FIVE: "1"})))
     once["spec"]["containers"].append(container("added", limits={TEN: "1"}))

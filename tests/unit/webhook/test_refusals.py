@@ -43,11 +43,49 @@ def refusal(document, **largest):
             r"did you mean .*1g.5gb.me\b",
             id="the nearest is named as a resource, so that it can be copied",
         ),
-        pytest.param({"limits": {FIVE: "0"}}, r"0 is not a number of slices; give a whole number from 1", id="zero"),
         pytest.param({"limits": {FIVE: "-1"}}, r"-1 is not a number of slices", id="a negative number"),
         pytest.param({"limits": {FIVE: "1500m"}}, r"1500m is not a number of slices", id="one and a half"),
         pytest.param({"limits": {FIVE: "5Gi"}}, r"5Gi is not a number of slices", id="an amount of memory"),
-        pytest.param({"limits": {FIVE: "+0"}}, r"\+0 is not a number of slices", id="zero with a sign"),
+        pytest.param(
+            {"limits": {FIVE: "0"}, "requests": {FIVE: "1"}},
+            r"0 in limits and 1 in requests",
+            id="none in limits and one in requests",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-3g.20gb.shared": "1"}},
+            r"several pods share in time, .* write nvidia.com/mig-3g.20gb for a slice of its own",
+            id="a slice shared in time",
+        ),
+        pytest.param(
+            {"requests": {"nvidia.com/mig-1g.5gb.me.shared": "1"}},
+            r"write nvidia.com/mig-1g.5gb.me for a slice of its own",
+            id="one with media engines shared in time",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-9g.5gb.shared": "1"}},
+            r"no known GPU has a profile 9g.5gb.shared",
+            id="shared in time, of a profile that no model has",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-mig-1g.5gb": "1"}},
+            r"nvidia.com/mig-mig-1g.5gb: no known GPU has a profile mig-1g.5gb; did you mean 1g.5gb\b",
+            id="the prefix twice",
+        ),
+        pytest.param(
+            {"limits": {"gpu.das.com/mig-mig-1g.5gb": "1"}},
+            r"no known GPU has a profile mig-1g.5gb; did you mean 1g.5gb\b",
+            id="the prefix twice after our own",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/mig-": "1"}},
+            r"nvidia.com/mig- names no profile; write one after it, as in nvidia.com/mig-1g.5gb",
+            id="no profile",
+        ),
+        pytest.param(
+            {"limits": {"nvidia.com/MIG-1g.5gb": "1"}},
+            r"nvidia.com/MIG-1g.5gb: names of resources are case-sensitive; write nvidia.com/mig-1g.5gb",
+            id="in capitals",
+        ),
         pytest.param(
             {"limits": {"nvidia.com/mig-1c.3g.20gb": "1"}},
             r"did you mean 3g.20gb(?!.*\b[0-9]g\.0gb)",
@@ -73,6 +111,21 @@ def refusal(document, **largest):
             r"sets CUDA_VISIBLE_DEVICES",
             id="CUDA_VISIBLE_DEVICES",
         ),
+        pytest.param(
+            {"limits": ONE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "void,0"}]},
+            r"sets NVIDIA_VISIBLE_DEVICES",
+            id="a list that begins with void",
+        ),
+        pytest.param(
+            {"limits": ONE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}]},
+            r"sets NVIDIA_VISIBLE_DEVICES",
+            id="a value from elsewhere",
+        ),
+        pytest.param(
+            {"limits": ONE, "env": [{"name": "NVIDIA_VISIBLE_DEVICES"}, "NVIDIA_VISIBLE_DEVICES"]},
+            r"sets NVIDIA_VISIBLE_DEVICES",
+            id="hidden at first, and then not",
+        ),
     ],
 )
 @pytest.mark.parametrize("init", [False, True], ids=["container", "init container"])
@@ -87,6 +140,23 @@ def test_a_variable_is_refused_in_the_containers_beside_the_slice_too():
     assert "container side: sets NVIDIA_VISIBLE_DEVICES" in refusal(
         pod(container(limits=ONE), container("side", env=["NVIDIA_VISIBLE_DEVICES"]))
     )
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        pytest.param({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"}, id="void"),
+        pytest.param({"name": "NVIDIA_VISIBLE_DEVICES", "value": "none"}, id="none"),
+        pytest.param({"name": "NVIDIA_VISIBLE_DEVICES", "value": ""}, id="empty"),
+        pytest.param({"name": "NVIDIA_VISIBLE_DEVICES"}, id="without a value, as the API server stores an empty one"),
+        pytest.param({"name": "CUDA_VISIBLE_DEVICES", "value": ""}, id="empty for CUDA"),
+        pytest.param({"name": "CUDA_VISIBLE_DEVICES", "value": "-1"}, id="no device of CUDA"),
+        pytest.param({"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}, id="what says nothing of devices"),
+    ],
+)
+def test_a_variable_that_hides_gpus_is_let_in(variable):
+    after = mutated(pod(container(limits=ONE), container("side", env=[variable])))
+    assert after["spec"]["containers"][1]["env"] == [variable]
 
 
 GATED = {"schedulingGates": [{"name": names.GATE}]}

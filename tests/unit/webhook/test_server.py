@@ -85,7 +85,7 @@ async def test_a_pod_that_stays_as_it_is_is_answered_without_a_patch(http, webho
 
 @pytest.mark.parametrize("meta, name", [({"name": "train"}, "train"), ({"generateName": "train-"}, "train-")])
 async def test_a_pod_that_is_refused_is_a_bad_request_with_its_name(http, webhook, meta, name):
-    document = {**pod(container(limits={"nvidia.com/mig-1g.5gb": "0"})), "metadata": meta}
+    document = {**pod(container(limits={"nvidia.com/mig-1g.5gb": "-1"})), "metadata": meta}
     response = await asked(http, document)
     assert response["allowed"] is False
     assert (response["status"]["code"], response["status"]["reason"]) == (400, "BadRequest")

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from instaslice.agent import resources
 from instaslice.agent.kubelet import registration
 from instaslice.agent.kubelet.device_ids import DeviceId, PodSlice, device_id, unhealthy_ids
 from instaslice.agent.kubelet.device_plugin import Allocate, DevicePlugin
-from instaslice.api import names
+from instaslice.api import names, node_resources
 from instaslice.geometry import Model
 
 
@@ -46,8 +45,8 @@ class AdvertisedDevices:
 
     def publish(self, gpus: Sequence[AdvertisedGpu], assigned: Mapping[DeviceId, PodSlice | None]) -> None:
         """Advertise these GPUs. Nothing is sent where nothing has changed."""
-        total = resources.total(gpu.model for gpu in gpus)
-        unhealthy = resources.total(gpu.model for gpu in gpus if gpu.unhealthy)
+        total = node_resources.total(gpu.model for gpu in gpus)
+        unhealthy = node_resources.total(gpu.model for gpu in gpus if gpu.unhealthy)
         unhealthy_gpus = {gpu.uuid for gpu in gpus if gpu.unhealthy}
         if total.keys() != self._plugins.keys():
             self._resources_changed.set()

@@ -128,8 +128,11 @@ class NodeDevices:
 
     async def _reconcile(self) -> bool:
         """Learn who holds what and act on it; whether there are ids whose holder is still unknown."""
+        bound = list(self.holders.assigned.values())
         others = await self.holders.refresh(self._wanted)
-        if others and any(each not in self._slices for each in self.holders.assigned.values() if each):
+        bound += self.holders.assigned.values()
+        # An id whose holder has ended is no longer bound.
+        if others and any(held is not None and held not in self._slices for held in bound):
             self._status_changed()
         self._write_cdi()
         self._publish_devices()

@@ -1,10 +1,15 @@
 """What commands read from and show to their user; no module here is a command.
 
 finite_range    numbers on the command line
+object_name     names of Kubernetes objects
+gpu_model       GPU models
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
 signals         run until SIGTERM or Ctrl-C
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
+documents       JSON and YAML for programs
+explanations    why pods wait, as text and as a table
+explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
 cluster_watch   watches pods and Instaslice objects for `timeline`
 """

@@ -1,0 +1,104 @@
+"""Explanations as text: one in lines, many in a table."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+import click
+
+from instaslice.controller.explain import Explanation, Stage, WaitingPod
+from instaslice.controller.slice_holders import Holder
+
+MOST_NODES: Final = 4
+"""Nodes named on one line."""
+MOST_HOLDERS: Final = 5
+COLUMNS: Final = ("POD", "STAGE", "FOR", "ASKS FOR", "WHY")
+
+
+def text(explanation: Explanation, now: datetime) -> None:
+    """Print one."""
+    since = _age(explanation.since, now)
+    click.echo(f"pod {explanation.pod}: {explanation.stage}{f', for {since}' if since else ''}")
+    if explanation.asks:
+        click.echo(f"  asks for  {_slices(explanation.asks)}")
+    click.echo(f"  {explanation.message}")
+    for each in explanation.left_out:
+        click.echo(f"  left out  {each}")
+    for place in explanation.slices:
+        gpu = f"GPU {place.index}" if place.index is not None else place.gpu
+        uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
+        where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
+        click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
+    if explanation.stage is Stage.WAITING:
+        _waiting(explanation, now)
+
+
+def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
+    """Print many, one line each."""
+    rows = [
+        (each.pod, str(each.stage), _age(each.since, now), _slices(each.asks), _first_clause(each.message))
+        for each in waiting
+    ]
+    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
+    for row in (COLUMNS, *rows):
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def _waiting(explanation: Explanation, now: datetime) -> None:
+    ahead = explanation.ahead
+    click.echo(f"  queue     {f'{ahead} {_are(ahead)} ahead of it' if ahead else 'first'}")
+    for why, nodes in explanation.nodes.items():
+        click.echo(f"  not on    {_some(nodes)}: {why}")
+    if explanation.could:
+        click.echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
+    elif explanation.could_later:
+        click.echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
+    else:
+        click.echo("  could     no node that admits it would hold it, even if empty")
+    for holder in explanation.held_by[:MOST_HOLDERS]:
+        click.echo(f"  held by   {_holder(holder, now)}")
+    if (more := len(explanation.held_by) - MOST_HOLDERS) > 0:
+        click.echo(f"  held by   {more} more: -o json names them")
+    if explanation.rollout:
+        click.echo(f"  rollout   {explanation.rollout}")
+
+
+def _holder(holder: Holder, now: datetime) -> str:
+    who = f"pod {holder.pod}" if holder.pod else "slices that InstaSlice did not create"
+    owner = f" ({holder.owner})" if holder.owner else ""
+    since = _age(holder.since, now)
+    ending = f"; it {holder.ending}, and its slices are about to be free" if holder.ending else ""
+    return f"{who}{owner}: {_slices(holder.holds)} on {holder.node}{f', for {since}' if since else ''}{ending}"
+
+
+def _are(count: int) -> str:
+    return "pod is" if count == 1 else "pods are"
+
+
+def _slices(asks: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} x {profile}" for profile, count in asks.items())
+
+
+def _first_clause(message: str) -> str:
+    """Up to the first semicolon that is not inside parentheses: the rest says what would help."""
+    depth = 0
+    for index, letter in enumerate(message):
+        depth += (letter == "(") - (letter == ")")
+        if letter == ";" and not depth:
+            return message[:index]
+    return message
+
+
+def _some(nodes: Sequence[str]) -> str:
+    more = len(nodes) - MOST_NODES
+    return ", ".join(nodes[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def _age(since: datetime | None, now: datetime) -> str:
+    if since is None:
+        return ""
+    seconds = max(0, int((now - since).total_seconds()))
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,21 @@
+"""GPU models on the command line."""
+
+from typing import Any
+
+import click
+
+from instaslice.geometry import Model, UnknownModel, models
+
+
+class GpuModel(click.ParamType):  # type: ignore[type-arg]  # not generic before click 8.5
+    """A known model by any of its names; an unknown one is answered with those that come near, and with all."""
+
+    name = "model"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Model:
+        if isinstance(value, Model):
+            return value
+        try:
+            return models.named(value)
+        except UnknownModel as error:
+            self.fail(str(error), param, ctx)

@@ -1,0 +1,157 @@
+"""What an installation stands on, as the API server holds it: webhook, policies, Lease, definition, quotas.
+
+Each kind is read by itself. One that the caller may not read is None here and a finding `not-checked`, and costs none
+of the others.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from instaslice.api import crd, names
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.installation_kinds import (
+    BINDINGS,
+    DEFINITIONS,
+    POLICIES,
+    QUOTAS,
+    WEBHOOKS,
+    ClientConfig,
+    Definition,
+    Hook,
+    Policy,
+    PolicyBinding,
+    Quota,
+    WebhookConfiguration,
+)
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock
+from instaslice.kube.core import LEASES, NAMESPACES, Lease, Namespace
+from instaslice.kube.errors import KubeError, NotFound, Refused
+from instaslice.kube.meta import Key, Object
+from instaslice.kube.resource import Resource
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Object)
+
+HOOK: Final = f"slices.{names.GROUP}"
+"""The name of our hook, whatever its configuration is called."""
+LEASE: Final = "instaslice-controller"
+RENEWED_WITHIN: Final = 3.0
+"""Lease durations: one that was renewed longer ago is looked at again."""
+RENEWAL_SECONDS: Final = 6.0
+"""Within which a leader renews its Lease, three times over."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came of calling the webhook: `failed` says what is wrong, `unknown` why it cannot be told from here."""
+
+    failed: str = ""
+    unknown: str = ""
+
+
+Call = Callable[[Client, ClientConfig], Awaitable[Answer]]
+
+
+@dataclass(frozen=True)
+class Installation:
+    """None is what could not be read, [] what is not there."""
+
+    now: datetime
+    lease_key: Key
+    webhooks: Sequence[WebhookConfiguration] | None = None
+    answers: dict[str, Answer] = field(default_factory=dict)
+    """By the name of the webhook's configuration."""
+    policies: Sequence[Policy] | None = None
+    bindings: Sequence[PolicyBinding] | None = None
+    leases: Sequence[Lease] | None = None
+    renewed_meanwhile: bool = False
+    """Whether the Lease was renewed while it was looked at: that counts whatever the clocks say."""
+    definitions: Sequence[Definition] | None = None
+    quotas: Sequence[Quota] | None = None
+    namespaces: Sequence[Namespace] | None = None
+    not_checked: Sequence[Finding] = ()
+
+    @property
+    def hooks(self) -> list[tuple[str, Hook]]:
+        """Our hooks, each with the name of its configuration."""
+        return [
+            (each.metadata.name, hook)
+            for each in self.webhooks or ()
+            for hook in each.webhooks or ()
+            if hook.name == HOOK
+        ]
+
+    @property
+    def lease_expired(self) -> bool:
+        """Whether the Lease seems not to be renewed any more. Clocks differ, so a holder is given the benefit."""
+        for lease in self.leases or ():
+            if lease.spec.holder_identity and lease.spec.renew_time and not self.renewed_meanwhile:
+                age = self.now - datetime.fromisoformat(lease.spec.renew_time)
+                return abs(age) > timedelta(seconds=RENEWED_WITHIN * lease.spec.lease_duration_seconds)
+        return False
+
+    @classmethod
+    async def read(cls, client: Client, clock: Clock, call: Call, namespace: str = names.NAMESPACE) -> "Installation":
+        """`namespace` is where the controller keeps its Lease; `call` calls the webhook."""
+        reader, key = _Reader(client), Key(namespace, LEASE)
+        found = cls(
+            now=clock.now(),
+            lease_key=key,
+            webhooks=await reader.all(WEBHOOKS),
+            policies=await reader.all(POLICIES),
+            bindings=await reader.all(BINDINGS),
+            leases=await reader.one(LEASES, key),
+            definitions=await reader.one(DEFINITIONS, Key("", crd.NAME)),
+            quotas=await reader.all(QUOTAS),
+            # Only narrows the findings about quotas: without it none is missing.
+            namespaces=await _Reader(client).all(NAMESPACES),
+        )
+        answers = {name: await call(client, hook.client_config) for name, hook in found.hooks}
+        for name, answer in answers.items():
+            if answer.unknown:
+                reader.note(f"mutatingwebhookconfiguration {name}", answer.unknown)
+        if found.lease_expired:
+            await clock.sleep(RENEWAL_SECONDS)
+            before, again = found.leases or (), await _Reader(client).one(LEASES, key)
+            renewed = bool(again) and [each.spec for each in again or ()] != [each.spec for each in before]
+            found = replace(found, renewed_meanwhile=renewed)
+        return replace(found, answers=answers, not_checked=reader.notes)
+
+
+class _Reader:
+    """Reads what it may, and notes what it may not."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.notes: list[Finding] = []
+
+    def note(self, thing: str, why: str) -> None:
+        self.notes.append(Finding(Invariant.NOT_CHECKED, thing, why))
+
+    async def all(self, resource: Resource[K]) -> list[K] | None:
+        return await self._read(resource, "list", resource.plural, self._client.list(resource))
+
+    async def one(self, resource: Resource[K], key: Key) -> list[K] | None:
+        async def found() -> list[K]:
+            try:
+                return [await self._client.get(resource, key)]
+            except NotFound:
+                return []
+
+        return await self._read(resource, "get", f"{resource.kind.lower()} {key}", found())
+
+    async def _read(self, resource: Resource[Any], verb: str, thing: str, read: Awaitable[T]) -> T | None:
+        try:
+            return await read
+        except (Refused, NotFound) as error:
+            group = f".{resource.group}" if resource.group else ""
+            self.note(
+                thing, f"may not be read ({error.status} {error.reason}); grant `{verb}` on {resource.plural}{group}"
+            )
+        except KubeError as error:
+            self.note(thing, f"cannot be read ({error.message})")
+        return None

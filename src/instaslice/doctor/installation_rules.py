@@ -1,0 +1,157 @@
+"""Rules about what an installation stands on: webhook, policies, Lease, definition.
+
+Pure. What could not be read is skipped here, and noted where it was read.
+"""
+
+import base64
+import binascii
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from cryptography import x509
+
+from instaslice.api import crd, names
+from instaslice.api.instaslice import INSTASLICES
+from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.installation import Installation
+from instaslice.doctor.installation_kinds import Definition, Hook
+from instaslice.doctor.renamed_rules import pod_seen, quota_counts
+from instaslice.kube.core import Node, Pod
+
+POLICY_NAMES: Final = ("instaslice-pods", "instaslice-pods-bindings")
+MOST_FIELDS: Final = 3
+"""Of a definition, that a message names."""
+
+Rule = Callable[[Installation], Iterator[Finding]]
+
+
+def examine_installation(
+    installation: Installation, pods: Sequence[Pod] = (), nodes: Sequence[Node] = ()
+) -> list[Finding]:
+    """Everything that is wrong with it, and what could not be looked at; sorted."""
+    rules: tuple[Rule, ...] = (webhook_called, policies_bound, controller_leads, definition_matches, quota_counts)
+    found = [finding for rule in rules for finding in rule(installation)]
+    return sorted({*found, *pod_seen(installation, pods, nodes), *installation.not_checked})
+
+
+def webhook_called(installation: Installation) -> Iterator[Finding]:
+    if installation.webhooks is None:
+        return
+    if not installation.hooks:
+        yield Finding(
+            Invariant.WEBHOOK_CALLED,
+            f"mutatingwebhookconfiguration {names.WEBHOOK}",
+            f"does not exist: new pods that ask for {names.NVIDIA_RESOURCE}* are refused, or wait for what no node "
+            "has; apply the webhook's configuration again",
+        )
+    for name, hook in installation.hooks:
+        for message in (
+            *_faults(hook, installation),
+            installation.answers[name].failed if name in installation.answers else "",
+        ):
+            if message:
+                yield Finding(Invariant.WEBHOOK_CALLED, f"mutatingwebhookconfiguration {name}", message)
+
+
+def _faults(hook: Hook, installation: Installation) -> Iterator[str]:
+    if hook.failure_policy != "Fail":
+        yield (
+            f"has the failurePolicy {hook.failure_policy}: while the webhook is down, pods are admitted with "
+            f"{names.NVIDIA_RESOURCE}*, which no node has; set it to Fail"
+        )
+    if not hook.client_config.ca_bundle:
+        if hook.client_config.service is not None:
+            yield "has no caBundle, so the API server does not trust the webhook, which fills it in; does it run?"
+        return
+    try:
+        bundle = x509.load_pem_x509_certificates(base64.b64decode(hook.client_config.ca_bundle, validate=True))
+    except (binascii.Error, ValueError):
+        yield "has a caBundle that is no certificate; empty it, and the webhook fills it in"
+        return
+    ends = max(each.not_valid_after_utc for each in bundle)
+    if ends <= installation.now:
+        yield f"has a caBundle that expired on {ends:%Y-%m-%d}; does the webhook run? It renews it"
+
+
+def policies_bound(installation: Installation) -> Iterator[Finding]:
+    for name in POLICY_NAMES:
+        if installation.policies is not None:
+            yield from _policy(installation, name)
+        if installation.bindings is not None:
+            bound = [each.spec for each in installation.bindings if each.spec.policy_name == name]
+            if not any("Deny" in (each.validation_actions or ()) for each in bound):
+                what = "denies nothing (validationActions)" if bound else "is not bound"
+                message = f"{what}: users can forge the annotations of their pods; apply its binding with Deny again"
+                yield Finding(Invariant.POLICIES_BOUND, f"validatingadmissionpolicy {name}", message)
+
+
+def _policy(installation: Installation, name: str) -> Iterator[Finding]:
+    thing = f"validatingadmissionpolicy {name}"
+    found = next((each for each in installation.policies or () if each.metadata.name == name), None)
+    if found is None:
+        message = "does not exist: users can forge the annotations of their pods; apply the policies again"
+        yield Finding(Invariant.POLICIES_BOUND, thing, message)
+    elif found.spec.failure_policy != "Fail":
+        message = (
+            f"has the failurePolicy {found.spec.failure_policy}: what it cannot judge is let through; set it to Fail"
+        )
+        yield Finding(Invariant.POLICIES_BOUND, thing, message)
+
+
+def controller_leads(installation: Installation) -> Iterator[Finding]:
+    if installation.leases is None:
+        return
+    remedy = "waiting pods get no slices; does the controller run? Its log says why not"
+    if not installation.leases:
+        message = f"does not exist, so no controller has led in that namespace: {remedy} (-n names another namespace)"
+    elif not installation.leases[0].spec.holder_identity:
+        message = f"is held by nobody: {remedy}"
+    elif installation.lease_expired:
+        spec = installation.leases[0].spec
+        message = f"is not renewed any more by {spec.holder_identity}, last at {spec.renew_time}: {remedy}"
+    else:
+        return
+    # The next leader takes over within seconds.
+    yield Finding(Invariant.CONTROLLER_LEADS, f"lease {installation.lease_key}", message, transient=True)
+
+
+def definition_matches(installation: Installation) -> Iterator[Finding]:
+    if installation.definitions is None:
+        return
+    faults = _definition_faults(installation.definitions[0]) if installation.definitions else ["does not exist"]
+    for fault in faults:
+        message = f"{fault}; apply the definition of this version (charts/instaslice/crds)"
+        yield Finding(Invariant.DEFINITION_MATCHES, f"customresourcedefinition {crd.NAME}", message)
+
+
+def _definition_faults(definition: Definition) -> list[str]:
+    ours, versions = INSTASLICES.version, definition.spec.versions or []
+    there = next((each for each in versions if each.name == ours), None)
+    if there is None or not there.served:
+        return [f"does not serve {ours}, which this version reads and writes"]
+    faults = []
+    if not there.storage:
+        stored = next((each.name for each in versions if each.storage), "none")
+        faults.append(f"stores objects as {stored}, not as {ours}")
+    if others := [each for each in definition.status.stored_versions or () if each != ours]:
+        faults.append(f"still has objects stored as {', '.join(others)}")
+    if not any(each.type == "Established" and each.status == "True" for each in definition.status.conditions or ()):
+        faults.append("is not established")
+    expected = crd.definition()["spec"]["versions"][0]["schema"]
+    missing = sorted(_fields(expected["openAPIV3Schema"]) - _fields(there.schema.get("openAPIV3Schema", {})))
+    if missing:
+        more = f" and {len(missing) - MOST_FIELDS} more" if len(missing) > MOST_FIELDS else ""
+        faults.append(f"lacks {', '.join(missing[:MOST_FIELDS])}{more}, which the API server drops from every write")
+    return faults
+
+
+def _fields(schema: Mapping[str, Any], path: str = "") -> set[str]:
+    """The paths of all fields: `status.slices[].holder`."""
+    found = set()
+    for name, inner in schema.get("properties", {}).items():
+        found.add(f"{path}{name}")
+        found |= _fields(inner, f"{path}{name}.")
+    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
+        if isinstance(inner := schema.get(key), Mapping):
+            found |= _fields(inner, f"{path.removesuffix('.')}{mark}.")
+    return found

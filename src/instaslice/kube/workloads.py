@@ -1,0 +1,42 @@
+"""What creates pods: Deployments, ReplicaSets, StatefulSets and Jobs, and why some of their pods are missing."""
+
+import msgspec
+
+from instaslice.kube.core import Condition
+from instaslice.kube.meta import ApiStruct, ObjectMeta
+from instaslice.kube.resource import Resource
+
+
+class RollingUpdate(ApiStruct, frozen=True):
+    max_surge: int | str = "25%"
+
+
+class Strategy(ApiStruct, frozen=True):
+    """How a Deployment replaces its pods: `Recreate` or `RollingUpdate`."""
+
+    type: str = "RollingUpdate"
+    rolling_update: RollingUpdate | None = None
+
+
+class WorkloadSpec(ApiStruct, frozen=True):
+    """Of all four kinds; each has some of these."""
+
+    replicas: int = 1
+    strategy: Strategy = Strategy()
+    suspend: bool = False
+
+
+class WorkloadStatus(ApiStruct, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class Workload(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: WorkloadSpec = WorkloadSpec()
+    status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+
+
+DEPLOYMENTS = Resource(Workload, "Deployment", "deployments", group="apps")
+REPLICA_SETS = Resource(Workload, "ReplicaSet", "replicasets", group="apps")
+STATEFUL_SETS = Resource(Workload, "StatefulSet", "statefulsets", group="apps")
+JOBS = Resource(Workload, "Job", "jobs", group="batch")

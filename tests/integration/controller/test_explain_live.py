@@ -1,0 +1,157 @@
+"""`instaslice explain` on a real API server: workloads and their ReplicaSets, quotas, contexts."""
+
+import msgspec
+import pytest
+import yaml
+from hand_written import NODE, gated_spec, instaslice
+from hand_written import hand as hand
+from waiting import until
+
+from instaslice.api import names
+from instaslice.kube.client import Selector
+from instaslice.kube.core import EVENTS, PODS
+from instaslice.kube.meta import Key
+from instaslice.kube.resource import Resource
+from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, Workload
+
+QUOTAS = Resource(Workload, "ResourceQuota", "resourcequotas")
+WHOLE = "7g.40gb"
+
+
+def workload(namespace, name, profile="1g.5gb", **spec):
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": gated_spec(profile)}
+    return {
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"selector": {"matchLabels": labels}, "template": template, **spec},
+    }
+
+
+def job(namespace, name):
+    made = workload(namespace, name)
+    made["spec"]["template"]["spec"]["restartPolicy"] = "Never"
+    del made["spec"]["selector"]
+    return made
+
+
+async def pods_of(client, namespace, app, count):
+    """So many pods of a workload, oldest first."""
+
+    async def there():
+        found = await client.list(PODS, Selector(namespace, labels=f"app={app}"))
+        return sorted(found, key=lambda pod: str(pod.metadata.creation_timestamp)) if len(found) == count else None
+
+    return await until(there, 30, f"{count} pods of {app}")
+
+
+async def test_a_pod_is_explained_by_the_command(cluster, hand):
+    await hand.pod("waits")
+    pod, _ = await hand.serve("runs", 0)
+
+    async def explain(*words):
+        return await instaslice(cluster.kubeconfig, "explain", *words, "-n", hand.namespace)
+
+    text = (await explain("pod/waits")).stdout
+    assert text.startswith(f"pod {hand.namespace}/waits: waiting for room")
+    assert "asks for  1 x 1g.5gb" in text
+    told = msgspec.json.decode((await explain("runs", "-o", "json")).stdout)
+    assert told["slices"][0]["mig_uuid"] == "MIG-0"
+    assert yaml.safe_load((await explain("runs", "-o", "yaml")).stdout) == told
+    missing = await explain("pod/wait")
+    assert missing.returncode == 1
+    assert missing.stderr == f"error: no pod wait in namespace {hand.namespace}; did you mean waits?\n"
+    unknown = await explain("node/a")
+    assert unknown.stderr == "error: node/a: write pod/a, deploy/a, job/a or sts/a\n"
+    await hand.remove(pod)
+
+
+async def test_a_rollout_that_waits_for_its_own_old_pod_is_told_what_to_change(cluster, client, hand):
+    await hand.advertise(**{f"{names.RESOURCE}{WHOLE}": "1", names.MEMORY: "40"})
+    made = workload(hand.namespace, "web", WHOLE, replicas=1)
+    await client.create(DEPLOYMENTS, made)
+    (old,) = await pods_of(client, hand.namespace, "web", 1)
+    held = hand.allocation(old, 0, WHOLE, 8)
+    await hand.reservation(held)
+    await hand.make(held)
+    await hand.ungate(old, 0)
+
+    template = {"metadata": {"annotations": {"version": "2"}}}
+    await client.merge(DEPLOYMENTS, Key(hand.namespace, "web"), {"spec": {"template": template}})
+    found = await pods_of(client, hand.namespace, "web", 2)
+    new = next(pod.metadata.name for pod in found if pod.metadata.name != old.metadata.name)
+    text = (await instaslice(cluster.kubeconfig, "explain", "deploy/web", "-n", hand.namespace)).stdout
+    assert f"pod {hand.namespace}/{new}: waiting for room" in text
+    assert f"held by   pod {hand.namespace}/{old.metadata.name} (Deployment web): 1 x {WHOLE} on {NODE}, for " in text
+    assert "rollout   its own Deployment web is in a rollout" in text
+    assert "with maxSurge 25% these are deleted only when it is ready" in text
+    assert f"kubectl patch deployment web -n {hand.namespace} -p" in text
+
+    surge = {"strategy": {"rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}}
+    await client.merge(DEPLOYMENTS, Key(hand.namespace, "web"), {"spec": surge})
+    await pods_of(client, hand.namespace, "web", 1)
+    text = (await instaslice(cluster.kubeconfig, "explain", f"pod/{new}", "-n", hand.namespace)).stdout
+    assert f"pod {hand.namespace}/{old.metadata.name}: 1 x {WHOLE} on {NODE}; it is gone, and its slices" in text
+    await client.delete(DEPLOYMENTS, Key(hand.namespace, "web"))
+
+
+@pytest.fixture
+async def no_pods(client, namespace):
+    """A namespace in which a quota lets nobody create pods."""
+    await client.create(QUOTAS, {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": {"pods": "0"}}})
+
+    async def in_force():
+        found = msgspec.json.decode(await client.raw("GET", QUOTAS.path(namespace, "none")))
+        return found.get("status", {}).get("hard")
+
+    await until(in_force, 30, "the quota")
+    return namespace
+
+
+async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, client, no_pods):
+    await client.create(DEPLOYMENTS, workload(no_pods, "web", replicas=1))
+    await client.create(STATEFUL_SETS, workload(no_pods, "db", replicas=1, serviceName="db"))
+    await client.create(JOBS, job(no_pods, "train"))
+    await client.create(DEPLOYMENTS, workload(no_pods, "idle", replicas=0))
+
+    async def refused():
+        found = await client.list(EVENTS, Selector(no_pods))
+        return {each.regarding.kind for each in found if each.reason == "FailedCreate"} >= {
+            "ReplicaSet",
+            "StatefulSet",
+            "Job",
+        }
+
+    await until(refused, 30, "pods are refused")
+
+    async def explain(name):
+        return (await instaslice(cluster.kubeconfig, "explain", name, "-n", no_pods)).stdout
+
+    for name, title in (("deploy/web", "deployment"), ("sts/db", "statefulset"), ("job/train", "job")):
+        said = await explain(name)
+        assert said.startswith(f"{title} {no_pods}/{name.partition('/')[2]}: has no pods: "), said
+        assert "exceeded quota: none" in said
+    assert "it asks for 0 replicas" in await explain("deploy/idle")
+    missing = await instaslice(cluster.kubeconfig, "explain", "deploy/nothing", "-n", no_pods)
+    assert missing.stderr == f"error: no Deployment nothing in namespace {no_pods}; name another with -n\n"
+
+
+async def test_all_that_waits_is_listed_in_the_namespace_of_the_context(cluster, client, hand, tmp_path):
+    await hand.pod("first")
+    await hand.pod("second")
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    (own,) = [each for each in config["contexts"] if each["name"] == config["current-context"]]
+    here = {"name": "here", "context": {**own["context"], "namespace": hand.namespace}}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump({**config, "contexts": [own, here], "current-context": own["name"]}))
+
+    elsewhere = (await instaslice(file, "explain")).stdout
+    assert elsewhere.startswith("no pod waits for slices in namespace default; ")
+    assert elsewhere.rstrip().endswith("wait in other namespaces: -A")
+    lines = (await instaslice(file, "explain", "--context", "here")).stdout.splitlines()
+    assert lines[0].split() == ["POD", "STAGE", "FOR", "ASKS", "FOR", "WHY"]
+    assert [line.split()[0] for line in lines[1:3]] == [f"{hand.namespace}/first", f"{hand.namespace}/second"]
+    assert "1 x 1g.5gb" in lines[1]
+    everywhere = msgspec.json.decode((await instaslice(file, "explain", "-A", "-o", "json")).stdout)
+    assert {f"{hand.namespace}/first", f"{hand.namespace}/second"} <= {each["pod"] for each in everywhere}
+    named = (await instaslice(file, "explain", "first", "--context", "here")).stdout
+    assert named.startswith(f"pod {hand.namespace}/first: ")

@@ -1,0 +1,340 @@
+"""What an installation stands on: one that is well has no finding, and each fault has the one that names it."""
+
+import asyncio
+
+import msgspec
+import pytest
+from fake_clock import FakeClock
+from installations import (
+    BOTH,
+    WEBHOOK,
+    behind_a_service,
+    binding,
+    bundle,
+    definition,
+    expired_bundle,
+    installation,
+    lease,
+    namespace,
+    policy,
+    quota,
+    webhook,
+)
+from memory_server import MemoryServer
+from small_worlds import node, pod
+from waiting import passes
+
+from instaslice.doctor import Invariant, examine_installation
+from instaslice.doctor.installation import Answer, Installation
+from instaslice.doctor.installation_kinds import BINDINGS, POLICIES, WEBHOOKS
+from instaslice.kube.core import LEASES, Condition
+
+
+def test_one_that_is_well_has_no_finding():
+    assert examine_installation(installation(), [pod("a", on="gpu-0")], [node()]) == []
+
+
+def test_one_that_is_well_may_be_in_a_service():
+    assert examine_installation(installation(webhooks=[behind_a_service(caBundle=bundle())])) == []
+
+
+def without_the_field_holder(spec, _):
+    status = spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    del status["properties"]["slices"]["items"]["properties"]["holder"]
+
+
+def renamed(spec, _):
+    spec["versions"][0]["name"] = "v1"
+
+
+def not_served(spec, _):
+    spec["versions"][0]["served"] = False
+
+
+def stored_elsewhere(spec, status):
+    spec["versions"][0]["storage"] = False
+    spec["versions"].append({"name": "v1", "served": True, "storage": True, "schema": {}})
+    status["storedVersions"] = ["v1alpha1", "v1"]
+
+
+def not_established(_, status):
+    status["conditions"] = []
+
+
+HOOK, POLICY = f"mutatingwebhookconfiguration {WEBHOOK}", "validatingadmissionpolicy instaslice-pods"
+HELD, CRD = "lease instaslice-system/instaslice-controller", "customresourcedefinition instaslices.gpu.das.com"
+FAULTS = [
+    pytest.param({"webhooks": []}, "webhook-called", HOOK, "does not exist", id="no webhook configuration"),
+    pytest.param(
+        {"webhooks": [webhook(name="other.example.com")]},
+        "webhook-called",
+        HOOK,
+        "does not exist",
+        id="another's webhook",
+    ),
+    pytest.param(
+        {"webhooks": [webhook(failurePolicy="Ignore")]},
+        "webhook-called",
+        HOOK,
+        "has the failurePolicy Ignore",
+        id="pods pass while it is down",
+    ),
+    pytest.param(
+        {"webhooks": [behind_a_service()]}, "webhook-called", HOOK, "has no caBundle", id="nothing that is trusted"
+    ),
+    pytest.param(
+        {"webhooks": [webhook(ca="%%%")]}, "webhook-called", HOOK, "that is no certificate", id="a bundle that is none"
+    ),
+    pytest.param(
+        {"webhooks": [webhook(ca=bundle("nothing"))]},
+        "webhook-called",
+        HOOK,
+        "that is no certificate",
+        id="a bundle without a certificate",
+    ),
+    pytest.param(
+        {"webhooks": [webhook(ca=expired_bundle())]}, "webhook-called", HOOK, "expired on 20", id="an expired bundle"
+    ),
+    pytest.param(
+        {"answers": {WEBHOOK: Answer(failed="it does not answer")}},
+        "webhook-called",
+        HOOK,
+        "it does not answer",
+        id="a webhook that does not answer",
+    ),
+    pytest.param({"policies": [policy(BOTH[1])]}, "policies-bound", POLICY, "does not exist", id="no policy"),
+    pytest.param(
+        {"policies": [policy(failure="Ignore"), policy(BOTH[1])]},
+        "policies-bound",
+        POLICY,
+        "has the failurePolicy Ignore",
+        id="a policy that lets through what it cannot judge",
+    ),
+    pytest.param({"bindings": [binding(BOTH[1])]}, "policies-bound", POLICY, "is not bound", id="an unbound policy"),
+    pytest.param(
+        {"bindings": [binding(BOTH[0], "Audit"), binding(BOTH[1])]},
+        "policies-bound",
+        POLICY,
+        "denies nothing",
+        id="a policy that only audits",
+    ),
+    pytest.param({"leases": []}, "controller-leads", HELD, "does not exist", id="no Lease"),
+    pytest.param({"leases": [lease(holder="")]}, "controller-leads", HELD, "held by nobody", id="nobody leads"),
+    pytest.param(
+        {"leases": [lease(age=300)]},
+        "controller-leads",
+        HELD,
+        "not renewed any more by controller-0",
+        id="a stale Lease",
+    ),
+    pytest.param({"definitions": []}, "definition-matches", CRD, "does not exist", id="no definition"),
+    pytest.param(
+        {"definitions": [definition(renamed)]},
+        "definition-matches",
+        CRD,
+        "does not serve v1alpha1",
+        id="another version only",
+    ),
+    pytest.param(
+        {"definitions": [definition(not_served)]},
+        "definition-matches",
+        CRD,
+        "does not serve v1alpha1",
+        id="our version is not served",
+    ),
+    pytest.param(
+        {"definitions": [definition(not_established)]},
+        "definition-matches",
+        CRD,
+        "is not established",
+        id="not established",
+    ),
+    pytest.param(
+        {"definitions": [definition(without_the_field_holder)]},
+        "definition-matches",
+        CRD,
+        "lacks status.slices[].holder",
+        id="an older definition, which drops what we write",
+    ),
+    pytest.param(
+        {"quotas": [quota(**{"requests.nvidia.com__mig-1g.5gb": "4"})]},
+        "quota-counts",
+        "resourcequota team-a/gpus",
+        "limits requests.nvidia.com/mig-1g.5gb, which no pod has any more when quotas count; "
+        "limit requests.gpu.das.com/mig-1g.5gb: 4",
+        id="a quota on the old names",
+    ),
+]
+
+
+@pytest.mark.parametrize("fault, invariant, thing, message", FAULTS)
+def test_a_fault_is_found_and_named(fault, invariant, thing, message):
+    (found,) = examine_installation(installation(**fault))
+    assert (found.invariant, found.object) == (invariant, thing)
+    assert message in found.message
+    assert ";" in found.message or ": " in found.message or message == "it does not answer", "a remedy follows"
+
+
+def test_what_is_stored_in_another_version_is_named_with_what_is_left_of_it():
+    found = examine_installation(installation(definitions=[definition(stored_elsewhere)]))
+    assert [each.message.partition(";")[0] for each in found] == [
+        "still has objects stored as v1",
+        "stores objects as v1, not as v1alpha1",
+    ]
+
+
+def test_a_lease_that_was_renewed_while_it_was_looked_at_is_fresh_whatever_the_clocks_say():
+    assert examine_installation(installation(leases=[lease(age=300)], renewed_meanwhile=True)) == []
+
+
+OLD, NEW = {"requests.nvidia.com__mig-1g.5gb": "4"}, {"requests.gpu.das.com__mig-1g.5gb": "4"}
+FINE = [
+    pytest.param({"quotas": [quota(**OLD), quota(name="renamed", **NEW)]}, id="a second quota counts the new names"),
+    pytest.param({"quotas": [quota(**OLD, **NEW)]}, id="the same quota counts both"),
+    pytest.param({"quotas": [quota(**{"requests.nvidia.com__gpu": "4", "pods": "9"})]}, id="a quota on other things"),
+    pytest.param(
+        {"quotas": [quota(**OLD)], "namespaces": [namespace(**{"gpu.das.com/slicing": "disabled"})], "webhooks": [
+            webhook(namespaceSelector={"matchExpressions": [
+                {"key": "gpu.das.com/slicing", "operator": "NotIn", "values": ["disabled"]}]})]},
+        id="a namespace that is opted out",
+    ),
+    pytest.param(
+        {"quotas": [quota(**OLD)], "webhooks": [webhook(namespaceSelector={"matchExpressions": [
+            {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-b"]}]})]},
+        id="a namespace that the webhook is not called for",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("state", FINE)
+def test_quotas_that_are_fine(state):
+    assert examine_installation(installation(**state)) == []
+
+
+def test_a_quota_elsewhere_does_not_make_up_for_one():
+    elsewhere = quota("team-b", **NEW)
+    found = examine_installation(installation(quotas=[quota(**OLD), elsewhere]))
+    assert [each.object for each in found] == ["resourcequota team-a/gpus"]
+
+
+def unseen(message="0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5gb.", **changes):
+    made = pod("old", phase="Pending")
+    limits = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]}
+    scheduled = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+    spec = msgspec.convert({**limits, **changes}, type(made.spec))
+    status = msgspec.structs.replace(made.status, conditions=[scheduled])
+    return msgspec.structs.replace(made, spec=spec, status=status)
+
+
+NOT_CALLED_HERE = {"namespaceSelector": {"matchExpressions": [{"key": "team", "operator": "Exists"}]}}
+
+
+@pytest.mark.parametrize(
+    "state, said",
+    [
+        pytest.param({}, "it was created before InstaSlice's webhook saw the pods", id="older than InstaSlice"),
+        pytest.param({"webhooks": [webhook(**NOT_CALLED_HERE)]}, "is not called for its namespace", id="opted out"),
+    ],
+)
+def test_a_pod_that_waits_for_names_that_no_node_has_is_found(state, said):
+    (found,) = examine_installation(installation(**state), [unseen()], [node()])
+    assert (found.invariant, found.object) == (Invariant.POD_SEEN, "pod team-a/old")
+    assert found.message.startswith("waits for nvidia.com/mig-1g.5gb, which no node has: ")
+    assert said in found.message
+
+
+@pytest.mark.parametrize(
+    "waits, nodes",
+    [
+        pytest.param(unseen("0/3 nodes are available: 3 Insufficient cpu."), [node()], id="for something else"),
+        pytest.param(unseen(), [node(**{"nvidia.com/mig-1g.5gb": "7"})], id="where NVIDIA's plugin serves the name"),
+        pytest.param(unseen(nodeName="gpu-0"), [node()], id="bound"),
+    ],
+)
+def test_other_pods_that_ask_for_old_names_are_not_found(waits, nodes):
+    assert examine_installation(installation(), [waits], nodes) == []
+
+
+# Read -----------------------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "webhooks": "mutatingwebhookconfigurations",
+    "policies": "validatingadmissionpolicies",
+    "bindings": "validatingadmissionpolicybindings",
+    "leases": "leases",
+    "definitions": "customresourcedefinitions",
+    "quotas": "resourcequotas",
+}
+
+
+async def well(_client, _config):
+    return Answer()
+
+
+async def read(server, clock=None, call=well):
+    return await Installation.read(server.client(), clock or FakeClock(), call)
+
+
+@pytest.mark.parametrize("field, kind", KINDS.items())
+async def test_what_may_not_be_read_is_noted_with_the_right_that_is_missing_and_the_rest_is_judged(field, kind):
+    server = MemoryServer()
+    server.refuse("GET", kind, 403)
+    found = await read(server)
+    assert getattr(found, field) is None
+    (note,) = found.not_checked
+    assert note.invariant is Invariant.NOT_CHECKED
+    assert note.object.startswith((kind[:-1], kind, "lease", "customresourcedefinition"))
+    assert f"on {kind}" in note.message
+    others = {each.invariant for each in examine_installation(found)} - {Invariant.NOT_CHECKED}
+    assert others, "an empty server has other faults"
+
+
+async def test_what_cannot_be_read_for_another_reason_is_noted_too():
+    server = MemoryServer()
+    server.refuse("GET", "resourcequotas", 500)
+    assert "cannot be read" in (await read(server)).not_checked[0].message
+
+
+async def test_namespaces_that_may_not_be_read_only_cost_precision():
+    server = MemoryServer()
+    server.refuse("GET", "namespaces", 403)
+    found = await read(server)
+    assert found.not_checked == []
+    assert examine_installation(installation(quotas=[quota(**OLD)], namespaces=None)) != []
+
+
+async def test_what_the_webhook_answers_is_taken_in_and_what_cannot_be_told_is_noted():
+    server = MemoryServer()
+    server.put(WEBHOOKS, webhook())
+    for name in BOTH:
+        server.put(POLICIES, policy(name))
+        server.put(BINDINGS, binding(name))
+
+    async def no_idea(_client, config):
+        assert config.url
+        return Answer(unknown="it is behind a wall")
+
+    found = await read(server, call=no_idea)
+    assert [(each.object, each.message) for each in found.not_checked] == [(HOOK, "it is behind a wall")]
+    assert "webhook-called" not in {each.invariant for each in examine_installation(found)}
+
+
+async def test_a_lease_that_looks_stale_is_looked_at_again():
+    """The clock of the machine that looks may be minutes off."""
+    server, clock = MemoryServer(), FakeClock()
+    server.put(LEASES, lease(age=-3600))
+    renewals = iter([lease(age=-3605), None])
+
+    async def read_while(renewal):
+        task = asyncio.create_task(read(server, clock))
+        await passes(clock, 1)
+        if renewal is not None:
+            server.put(LEASES, renewal)
+        await passes(clock, 10)
+        return await task
+
+    for renewal, fresh in zip(renewals, (True, False), strict=True):
+        found = await read_while(renewal)
+        assert found.renewed_meanwhile is fresh
+        invariants = {each.invariant for each in examine_installation(found)}
+        assert (Invariant.CONTROLLER_LEADS not in invariants) is fresh
