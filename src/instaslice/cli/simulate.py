@@ -1,22 +1,28 @@
 """`instaslice simulate`: what a fleet would do with a workload, by the placement code that runs in the controller."""
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
+from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.late_progress import LateProgress
 from instaslice.errors import BadInput
 from instaslice.placement import policies
-from instaslice.simulate import alibaba, bound, fleets, migbench, mixes, report, summary, workloads
-from instaslice.simulate.comparison import Comparison, Progress, Scenario, compare
+from instaslice.placement.longest_waiting import PATIENCE
+from instaslice.simulate import alibaba, bound, fleets, migbench, mixes, report, sizing, summary, void_flags, workloads
+from instaslice.simulate.comparison import Scenario, compare
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fractions import FractionAs
 from instaslice.simulate.jobs import Trace
+from instaslice.simulate.settings import Settings, Value
 from instaslice.simulate.simulation import QueueDiscipline, Rules
+from instaslice.simulate.void_flags import Combination, Source
 
 EXAMPLES = """\b
 Examples:
@@ -28,14 +34,26 @@ Examples:
   instaslice simulate --trace jobs.jsonl --create-ms 250 --destroy-ms 100 --policy dra --policy adaptive
   instaslice simulate --trace pods.csv --fraction-as compute --resample --load 1.0
   instaslice simulate --bound --pods 5000 --report out.html the bound on any policy, and a page with charts
-"""
+  instaslice simulate --find-gpus --target 99%              the nodes with which 99 % of that demand find room
+
+\b
+Columns, each where it says something:
+""" + "\n".join(f"  {name:<15}{meaning}" for name, meaning in summary.MEANINGS.items())
 
 FLEET = "13x8xA100-40GB"
 PODS = 20_000
 MIXES = ", ".join(mixes.names())
 POLICIES = ", ".join(policies.names())
 MS = click.IntRange(0)
-SHARE = click.FloatRange(0, 1)
+
+
+class Patience(FiniteRange):
+    """Seconds, or `never`, which is None."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return None if value == "never" else super().convert(value, param, ctx)
 
 
 @click.command(epilog=EXAMPLES)
@@ -43,10 +61,29 @@ SHARE = click.FloatRange(0, 1)
 @click.option("--fleet-file", type=click.Path(path_type=Path), metavar="JSON", help="The fleet from a file instead.")
 @click.option("--profiles", metavar="P,P,…", help="Allow only these profiles on GPUs given by --fleet.")
 @click.option("--mix", default="uniform", show_default=True, help=f"{MIXES}; or like 1g.5gb=4,2x2g.10gb=1.")
-@click.option("--load", type=click.FloatRange(0, min_open=True), help="1.0 is what fits when packing is ideal.  [1.0]")
-@click.option("--pods", type=click.IntRange(1), help=f"How many arrive.  [{PODS}]")
-@click.option("--life", default=3600.0, show_default=True, metavar="SECONDS", help="Mean life of a pod.")
-@click.option("--lives", type=click.Choice(list(workloads.LIVES)), default="exponential", show_default=True)
+@click.option(
+    "--load",
+    type=FiniteRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="1.0 is what fits when packing is ideal.",
+)
+@click.option("--pods", type=click.IntRange(1), default=PODS, show_default=True, help="How many arrive.")
+@click.option(
+    "--life",
+    type=FiniteRange(0, min_open=True),
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Mean life of a pod.",
+)
+@click.option(
+    "--lives",
+    type=click.Choice(list(workloads.LIVES)),
+    default="exponential",
+    show_default=True,
+    help="How lives spread around the mean.",
+)
 @click.option("--fill", is_flag=True, help="Pods never end; as many come as --load times what fits.")
 @click.option("--trace", type=click.Path(path_type=Path), metavar="FILE", help="Pods from a .csv or .jsonl file.")
 @click.option(
@@ -63,26 +100,45 @@ SHARE = click.FloatRange(0, 1)
     help="What happens to a pod that does not fit: rejected, waits in strict order, or waits while others pass.  "
     "[backfill for a trace, else none]",
 )
+@click.option(
+    "--patience",
+    type=Patience(0),
+    default=PATIENCE,
+    show_default=True,
+    metavar="SECONDS|never",
+    help="With backfill, how long the first in the queue lets others pass before GPUs are reserved for it.",
+)
 @click.option("--create-ms", type=MS, default=0, show_default=True, help="Time to create a pod's slices.")
 @click.option("--destroy-ms", type=MS, default=0, show_default=True, help="Time to destroy them.")
-@click.option("--warm-up", type=click.FloatRange(0, 0.9), help="Part of the pods not counted.  [0.2; trace, fill: 0]")
+@click.option("--warm-up", type=FiniteRange(0, 0.9), help="Part of the pods not counted.  [0.2; trace, fill: 0]")
 @click.option("--policy", "names", multiple=True, help=f"Repeatable: all, {POLICIES}.  [{policies.DEFAULT}]")
 @click.option("--unknown-mix", is_flag=True, help="Policies know nothing beforehand and learn as pods arrive.")
 @click.option("--moves", type=click.IntRange(0), default=0, show_default=True, help="Most slices moved to make room.")
-@click.option("--movable", type=SHARE, default=1.0, show_default=True, help="Part of the pods that may be moved.")
+@click.option(
+    "--movable", type=FiniteRange(0, 1), default=1.0, show_default=True, help="Part of the pods that may be moved."
+)
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
 @click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many, each on its own pods.")
+@click.option("--find-gpus", is_flag=True, help="Find how many nodes of the last --fleet the same demand needs.")
+@click.option(
+    "--target",
+    metavar="99%|60s",
+    help="What --find-gpus reaches: the part of the memory that finds room or, with a queue, the wait that 95 % of the "
+    "pods do not exceed.  [99% without a queue]",
+)
 @click.option("--bound", "with_bound", is_flag=True, help="Also what no policy could exceed (extra `bound`).")
 @click.option("--report", "page", type=click.Path(path_type=Path), metavar="HTML", help="Write a page with charts.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="The same as -o json.")
+@click.pass_context
 def command(
+    ctx: click.Context,
     flags: tuple[str, ...],
     fleet_file: Path | None,
     profiles: str | None,
     mix: str,
-    load: float | None,
-    pods: int | None,
+    load: float,
+    pods: int,
     life: float,
     lives: str,
     fill: bool,
@@ -90,6 +146,7 @@ def command(
     fraction_as: str,
     resample: bool,
     queue: str | None,
+    patience: float | None,
     create_ms: int,
     destroy_ms: int,
     warm_up: float | None,
@@ -99,6 +156,8 @@ def command(
     movable: float,
     seed: int,
     seeds: int,
+    find_gpus: bool,
+    target: str | None,
     with_bound: bool,
     page: Path | None,
     output: str,
@@ -108,110 +167,197 @@ def command(
 
     Exact and repeatable: the same flags print the same numbers. Nothing is started and no cluster is needed.
     """
-    plan = _fleet(flags, fleet_file, profiles)
-    replayed = trace is not None and not resample
-    _refuse(resample and trace is None, "--resample draws from a trace; name it with --trace")
-    _refuse(fill and trace is not None, "--fill makes its own pods; leave --trace away")
-    _refuse(replayed and load is not None, "a trace has its own times; add --resample to draw from it at a --load")
-    _refuse((replayed or fill) and pods is not None, "--pods is for Poisson arrivals; a trace or --fill has its number")
-    wanted = load or 1.0
-    workload: workloads.Workload
+    source = _source(fill, trace, resample)
+    discipline = QueueDiscipline(queue or ("backfill" if source is Source.REPLAY else "none"))
+    chosen = tuple(dict.fromkeys(names)) or (policies.DEFAULT,)
+    for name in chosen:
+        _known_policy(name)
+    void_flags.refuse(Combination(_given(ctx), source, discipline, moves, trace, chosen))
+    chosen = policies.names() if chosen == ("all",) else chosen
+    aim = _aim(target, discipline) if find_gpus else None
+
+    # Every flag that has an effect is noted here, so that the output says what was simulated.
+    values: dict[str, Value] = {}
+    plan = _fleet(values, flags, fleet_file, profiles)
     skipped = 0
+    workload: workloads.Workload
     if trace is not None:
+        values["trace"] = str(trace)
+        if trace.suffix == ".csv":
+            values["fraction-as"] = fraction_as
         jobs, skipped = _trace(trace, plan, FractionAs(fraction_as))
-        workload = workloads.resampled(plan, jobs, wanted, pods or PODS) if resample else workloads.TraceReplay(jobs)
+        if resample:
+            values |= {"resample": True, "load": load, "pods": pods}
+            workload = workloads.resampled(plan, jobs, load, pods)
+        else:
+            workload = workloads.TraceReplay(jobs)
     elif fill:
-        workload = workloads.fill_up(plan, mixes.read(mix, plan), wanted)
+        values |= {"fill": True, "mix": mix, "load": load}
+        workload = workloads.fill_up(plan, mixes.read(mix, plan), load)
     else:
-        workload = workloads.poisson(plan, mixes.read(mix, plan), wanted, 1000 * life, pods or PODS, lives)
-    cold = warm_up if warm_up is not None else 0.0 if fill or replayed else 0.2
-    discipline = QueueDiscipline(queue) if queue else QueueDiscipline.BACKFILL if replayed else QueueDiscipline.NONE
-    rules = Rules(discipline, create_ms, destroy_ms, int(cold * workload.count), moves, movable)
-    scenario = Scenario(plan, workload, rules, _policies(names), tuple(range(seed, seed + seeds)), not unknown_mix)
+        values |= {"mix": mix, "load": load, "pods": pods, "life": life, "lives": lives}
+        workload = workloads.poisson(plan, mixes.read(mix, plan), load, 1000 * life, pods, lives)
+    cold = warm_up if warm_up is not None else 0.2 if source in (Source.ARRIVALS, Source.RESAMPLE) else 0.0
+    values["queue"] = discipline.value
+    if discipline is QueueDiscipline.BACKFILL:
+        values["patience"] = "never" if patience is None else patience
+    if not fill:
+        values |= {"create-ms": create_ms, "destroy-ms": destroy_ms}
+    values |= {"warm-up": cold, "policy": chosen, "unknown-mix": unknown_mix, "moves": moves}
+    if moves:
+        values["movable"] = movable
+    values |= {"seed": seed, "seeds": seeds, "bound": with_bound, "find-gpus": find_gpus}
+    if aim is not None:
+        values["target"] = aim.text
+    patience_ms = None if patience is None else round(1000 * patience)
+    rules = Rules(discipline, create_ms, destroy_ms, int(cold * workload.count), moves, movable, patience_ms)
+    scenario = Scenario(plan, workload, rules, chosen, tuple(range(seed, seed + seeds)), not unknown_mix)
+    settings = Settings({flag: value for flag, value in values.items() if value is not False}, skipped)
+
+    output = "json" if as_json else output
+    if aim is not None:
+        _find(scenario, settings, aim, output)
+    else:
+        _compare(scenario, settings, with_bound, page, output)
+
+
+def _compare(scenario: Scenario, settings: Settings, with_bound: bool, page: Path | None, output: str) -> None:
     if page is not None:
         report.check(page)
     if with_bound:
-        bound.check(workload.count, rules)
-    most = partial(bound.most_slices, plan, rules=rules) if with_bound else None
-    with _progress(scenario) as progress:
+        bound.check(scenario.workload.count, scenario.rules)
+    most = partial(bound.most_slices, scenario.plan, rules=scenario.rules) if with_bound else None
+    with LateProgress(scenario.workload.count * len(scenario.policies) * len(scenario.seeds)) as progress:
         found = compare(scenario, progress, most)
     if page is not None:
-        report.write(page, scenario, found)
-    if as_json or output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(report.facts(scenario, found))).decode())
+        report.write(page, scenario, settings, found)
+    if output != "table":
+        _print_data(report.facts(scenario, settings, found), output)
         return
-    _table(scenario, found, skipped)
+    header, *by_profile = summary.profile_rows(found)
+    _print_tables(
+        scenario,
+        settings,
+        [
+            ("", summary.results(scenario, found)),
+            (summary.profile_title(found), summary.Table([(name, "") for name in header], by_profile)),
+        ],
+        summary.notes(scenario, found),
+    )
     if page is not None:
         click.echo(f"Report: {page}")
 
 
-def _fleet(flags: tuple[str, ...], file: Path | None, profiles: str | None) -> FleetPlan:
-    _refuse(
-        bool(file and (flags or profiles)), "--fleet-file states the whole fleet; leave --fleet and --profiles away"
+def _find(scenario: Scenario, settings: Settings, target: sizing.Target, output: str) -> None:
+    with LateProgress(None) as progress:
+        needed = sizing.needed(scenario, target, progress)
+    if output != "table":
+        _print_data(report.sizing_facts(scenario, settings, target, needed), output)
+        return
+    tables = [("", summary.sizing(target, needed))]
+    _print_tables(scenario, settings, tables, summary.sizing_notes(scenario, target, needed))
+
+
+def _given(ctx: click.Context) -> frozenset[str]:
+    """The flags that the user wrote, as opposed to those that have their default."""
+    return frozenset(
+        max(each.opts, key=len)
+        for each in ctx.command.params
+        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
     )
+
+
+def _source(fill: bool, trace: Path | None, resample: bool) -> Source:
+    if fill:
+        return Source.FILL
+    if trace is None:
+        return Source.ARRIVALS
+    return Source.RESAMPLE if resample else Source.REPLAY
+
+
+def _known_policy(name: str) -> None:
+    try:
+        if name != "all":
+            policies.named(name)
+    except BadInput as error:
+        raise BadInput(f"--policy {name}: {error}; or all") from None
+
+
+def _aim(target: str | None, queue: QueueDiscipline) -> sizing.Target:
+    if target is None and queue is not QueueDiscipline.NONE:
+        raise BadInput(
+            f"--find-gpus: with --queue {queue} every pod is placed in the end; say with --target, like --target 60s, "
+            "how long 95 % of them may wait at most"
+        )
+    return sizing.read_target(target or "99%", queue)
+
+
+def _fleet(values: dict[str, Value], flags: tuple[str, ...], file: Path | None, profiles: str | None) -> FleetPlan:
     if file:
-        return fleets.from_file(file)
+        values["fleet-file"] = str(file)
+        with _named("--fleet-file"):
+            return fleets.from_file(file)
+    values["fleet"] = flags or (FLEET,)
+    if profiles:
+        values["profiles"] = profiles
     return fleets.from_flags(flags or (FLEET,), profiles.split(",") if profiles else ())
 
 
 def _trace(path: Path, plan: FleetPlan, reading: FractionAs) -> Trace:
-    match path.suffix:
-        case ".csv":
-            return alibaba.read(path, plan.main_model, reading)
-        case ".jsonl":
-            return migbench.read(path, plan)
-        case other:
-            raise BadInput(f"{path}: a trace ends in .csv (Alibaba's pod list) or .jsonl (MIGBench), not {other!r}")
-
-
-def _policies(names: tuple[str, ...]) -> tuple[str, ...]:
-    if "all" in names:
-        return policies.names()
-    chosen = tuple(dict.fromkeys(names)) or (policies.DEFAULT,)
-    for name in chosen:
-        policies.named(name)
-    return chosen
-
-
-def _refuse(wrong: bool, reason: str) -> None:
-    if wrong:
-        raise BadInput(reason)
+    with _named("--trace"):
+        match path.suffix:
+            case ".csv":
+                found = alibaba.read(path, plan.main_model, reading)
+            case ".jsonl":
+                found = migbench.read(path, plan)
+            case other:
+                raise BadInput(f"{path}: it ends in .csv (Alibaba's pod list) or .jsonl (MIGBench), not {other!r}")
+        if not found.jobs:
+            raise BadInput(f"{path}: it has no pod that wants a GPU; give a trace that has")
+        return found
 
 
 @contextmanager
-def _progress(scenario: Scenario) -> Iterator[Progress | None]:
-    if not sys.stderr.isatty():
-        yield None
+def _named(flag: str) -> Iterator[None]:
+    """Put the flag before what is wrong with the file that it names."""
+    try:
+        yield
+    except BadInput as error:
+        raise BadInput(f"{flag} {error}") from None
+
+
+def _print_data(facts: report.Facts, output: str) -> None:
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(facts)).decode())
         return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
+    import yaml
 
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        total = scenario.workload.count * len(scenario.policies) * len(scenario.seeds)
-        task = bar.add_task("", total=total)
-        yield lambda policy, more: bar.update(task, advance=more, description=policy)
+    click.echo(yaml.safe_dump(msgspec.to_builtins(facts), sort_keys=False, allow_unicode=True), nl=False)
 
 
-def _table(scenario: Scenario, found: Comparison, skipped: int) -> None:
+def _print_tables(
+    scenario: Scenario, settings: Settings, tables: list[tuple[str, summary.Table]], notes: list[str]
+) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(soft_wrap=True, highlight=False)
     # Rich would shorten columns to the terminal's width, and a pipe's is 80: a long line can still be read.
     console.width = max(console.width, 180)
-    console.print(summary.headline(scenario, skipped))
-    results = (summary.columns(scenario, found), *summary.rows(scenario, found))
-    by_profile = summary.profile_rows(scenario, found)
-    for title, (header, *lines) in (("", results), (f"{summary.profile_title(scenario)}:", by_profile)):
+    for name, value in summary.settings_rows(scenario, settings):
+        console.print(f"{name.capitalize():<10}{value}", markup=False)
+    for title, (columns, lines) in tables:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for column in header:
+        for column, _ in columns:
             table.add_column(
                 column.upper(), justify="left" if column in ("policy", "profile") else "right", no_wrap=True
             )
         for line in lines:
             table.add_row(*line)
-        console.print(f"\n{title}" if title else "")
+        console.print(f"\n{title}:" if title else "")
         console.print(table)
     console.print()
-    for note in summary.notes(scenario, found):
-        console.print(note)
+    for note in notes:
+        console.print(note, markup=False)
+    console.print("Columns: instaslice simulate --help")
+    console.print(f"Again: {settings.command}", markup=False)

@@ -10,7 +10,6 @@
     ledger             what is reserved for whom, rebuilt from the API server at start
     node_record        what the ledger knows of one node
     reservations       the allocations of a pod
-    longest_waiting    GPUs reserved for the pod that has waited longest
     quarantine         objects that could not be handled
     deadlines          what is due later
     orders             what the dispatcher can order

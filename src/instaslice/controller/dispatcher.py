@@ -14,7 +14,6 @@ from instaslice.api.instaslice import Instaslice
 from instaslice.api.pods import gated, pinned_node, was_mutated
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
-from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.pod_placer import PodPlacer
@@ -25,13 +24,12 @@ from instaslice.controller.requests import effective
 from instaslice.kube.core import Namespace, Node, Pod
 from instaslice.kube.storage import StorageObject
 from instaslice.placement import Demand, NodeName, Short
+from instaslice.placement.longest_waiting import LongestWaiting
 
 T = TypeVar("T")
 
-RECHECK_SECONDS, SHORTEST_PAUSE = 10.0, 0.1
-"""Between two choices of the pod that GPUs are reserved for."""
 STEP_SECONDS = 0.02
-"""After which a pass, or that choice, is interrupted, so that everything else has its turn."""
+"""After which a pass, or the choice of the pod that GPUs are reserved for, is interrupted: all else has its turn."""
 
 
 class Dispatcher:
@@ -42,17 +40,13 @@ class Dispatcher:
         self.limits = limits
         self.placer = PodPlacer(state)
         self.deadlines = Deadlines(partial(state.quarantine.failed, "what is to be done after a deadline"), orders.wake)
-        self.longest_waiting = LongestWaiting(state.ledger, limits.patience)
+        self.longest_waiting = LongestWaiting(state.ledger.fleet, state.queue, limits.patience)
         self._queue = PodQueue(state, self.placer, orders, clock)
         self._pods = PodReconciler(
             state, self.placer, self._queue, self.longest_waiting, self.deadlines, orders, clock, rng, limits
         )
         self._orders = orders
         self._clock = clock
-        self._choose_at = 0.0
-        """When to choose again for whom to reserve GPUs."""
-        self._hopeless: set[str] = set()
-        """Pods that no node could hold, of those considered in this choice."""
         self._pass_complete = True
 
     # What the watches report ----------------------------------------------------------------------------------------
@@ -242,8 +236,7 @@ class Dispatcher:
         """When `decide` has to be called though nothing woke it."""
         if not self._pass_complete:
             return self._clock()
-        again = self._choose_at if len(self.state.queue) else None
-        return min((each for each in (self.deadlines.next, again) if each is not None), default=None)
+        return min((each for each in (self.deadlines.next, self.longest_waiting.due) if each is not None), default=None)
 
     def decide(self) -> None:
         """Serve the queue once, or as much of it as may be done in one step: `due` says when to go on."""
@@ -255,7 +248,7 @@ class Dispatcher:
 
         self.deadlines.run(now, expired)
         refreshed = self._queue.refresh_outdated(expired)
-        self._reserve_for_longest_waiting(now, until)
+        self.longest_waiting.choose(now, self._queued_at, partial(self._reserve_gpus, now), expired)
         self._pass_complete = self.state.queue.serve(self._try_place, expired) and refreshed
         self._report_refused()
 
@@ -268,13 +261,16 @@ class Dispatcher:
             return True
 
     def _place(self, uid: str) -> bool:
-        pod, reserved = self.state.pods[uid], self.longest_waiting.is_for(uid)
-        with self.longest_waiting.lifted_for(uid):
-            plan = self.placer.plan(pod)
-            if plan is not None:
-                self._pods.reserve(pod, plan)
-        if plan is not None and reserved:
+        reserved = self.longest_waiting.is_for(uid)
+        placed = self.longest_waiting.open_for(uid, partial(self._reserve_where_it_fits, self.state.pods[uid]))
+        if placed and reserved:
             self._queue.retry_all()  # what it leaves of what was reserved for it
+        return placed
+
+    def _reserve_where_it_fits(self, pod: Pod) -> bool:
+        plan = self.placer.plan(pod)
+        if plan is not None:
+            self._pods.reserve(pod, plan)
         return plan is not None
 
     def _report_refused(self) -> None:
@@ -284,40 +280,14 @@ class Dispatcher:
             if uid in queue:
                 self._orders.update_condition(uid)
 
-    def _reserve_for_longest_waiting(self, now: float, until: float) -> None:
-        """Once a pod has waited too long, reserve GPUs for it: for the first in the queue that any node could hold.
-        Choose again now and then, since what occupies them may never end."""
-        reserved = self.longest_waiting.reserved
-        if reserved is not None and (reserved.uid not in self.state.queue or reserved.until <= now):
-            self.longest_waiting.release()
-            self.state.queue.retry_all()
-            self._choose_at = now
-        if self.longest_waiting.reserved is None and now >= self._choose_at:
-            self._choose_at = now + self._choose(now, until)
+    def _queued_at(self, uid: str) -> float:
+        queued_at = self.placer.request(self.state.pods[uid]).queued_at
+        assert queued_at is not None, "it is in the queue"
+        return queued_at
 
-    def _choose(self, now: float, until: float) -> float:
-        """Seconds until there is something to choose again."""
-        soonest = self.limits.patience
-        for head in self.state.queue.heads():
-            pod = self.state.pods[head.uid]
-            queued_at = self.placer.request(pod).queued_at
-            assert queued_at is not None, "it is in the queue"
-            left = queued_at + self.limits.patience - now
-            if left > 0:
-                soonest = min(soonest, left)
-            elif head.uid not in self._hopeless:
-                if self._reserve_gpus(pod, now):
-                    self._hopeless.clear()
-                    return self.limits.patience
-                self._hopeless.add(head.uid)
-                if self._clock() >= until:
-                    return SHORTEST_PAUSE
-        # Those that no node could hold are considered again: a node may have come.
-        self._hopeless.clear()
-        return max(min(soonest, RECHECK_SECONDS), SHORTEST_PAUSE)
-
-    def _reserve_gpus(self, pod: Pod, now: float) -> bool:
+    def _reserve_gpus(self, now: float, uid: str) -> bool:
         """False where the pod fits now, or no node could ever hold it."""
+        pod = self.state.pods[uid]
         try:
             request, index = self.placer.request(pod), self.state.ledger.fleet.index
             if not request.admitted.among(index.all) or self.state.filters.for_pod(pod).rules_out_all is not None:
@@ -326,9 +296,9 @@ class Dispatcher:
             if refusal is None:
                 return False
             could, whole_node = partial(self.placer.could_admit, pod), refusal.short is Short.NODES
-            return self.longest_waiting.reserve(pod.metadata.uid, request.profiles, could, whole_node, now)
+            return self.longest_waiting.reserve(uid, request.profiles, could, whole_node, now)
         except Exception as error:
-            self.quarantine(ObjectKind.POD, pod.metadata.uid, error)
+            self.quarantine(ObjectKind.POD, uid, error)
             return False
 
 

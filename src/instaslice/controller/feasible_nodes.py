@@ -12,12 +12,12 @@ import msgspec
 
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
-from instaslice.controller.longest_waiting import RESERVED
 from instaslice.controller.node_shapes import TRANSIENT
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.kube.core import Condition, Node, Pod
 from instaslice.placement import NodeName, Plan, could_hold
+from instaslice.placement.longest_waiting import RESERVED
 
 MOST_NODES = 3
 """Reasons or nodes that a message names."""

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from instaslice.placement import NodeName
+from instaslice.placement.longest_waiting import PATIENCE
 
 
 @dataclass(frozen=True)
 class Limits:
     """How long things may take, in seconds."""
 
-    patience: float = 300.0
+    patience: float = PATIENCE
     """Until GPUs are reserved for the first pod in the queue."""
     create: float = 120.0
     """Until a node whose agent does not answer is avoided."""

@@ -26,7 +26,6 @@ from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.lifecycle import Phase, phase_of
-from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.orders import Limits, Orders
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.pod_queue import PodQueue
@@ -36,6 +35,7 @@ from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.kube.core import Pod
 from instaslice.kube.limits import exponential_delay
 from instaslice.placement import Grant, NodeName, Plan
+from instaslice.placement.longest_waiting import LongestWaiting
 
 log = logging.getLogger(__name__)
 

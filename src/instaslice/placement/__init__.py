@@ -12,6 +12,7 @@ refusals          why a demand did not fit, and what would help
 moves             which running slices to move so that a refused demand fits
 waiting_queue     the pods that wait, and in which order they are tried
 gpu_reservation   which GPUs to reserve for a pod that has waited too long
+longest_waiting   for which pod they are reserved, and for how long
 policy            the contract of a policy
 policies          all policies by name
 ordered_policies  those that walk GPUs in a fixed order

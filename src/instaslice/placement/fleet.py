@@ -148,6 +148,11 @@ class Fleet:
             raise UnknownGpu(f"the fleet has no GPU {gpu}")
         return found
 
+    def where(self, gpu: GpuId) -> NodeName | None:
+        """The node of a GPU; None of one that the fleet does not have."""
+        number = self._number.get(gpu)
+        return None if number is None else self.node_of[number].name
+
     def state(self, number: int) -> int:
         """The state of a GPU in MIG mode, open or closed."""
         state = self.state_of[number]

@@ -18,7 +18,10 @@ histogram    waits in bounded memory
 samples      the history of a run at evenly spaced times
 outcome      the result of a run, and of all runs of a policy
 comparison   several policies on the same jobs
+sizing       how many nodes a workload needs
 bound        what no policy can exceed (extra `bound`)
+settings     what determines a result, and the command that repeats it
+void_flags   flags that another makes void
 summary      a comparison as text
 report       a comparison as JSON and as an HTML page
 errors       what can be wrong with the input

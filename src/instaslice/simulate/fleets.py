@@ -46,6 +46,10 @@ class FleetPlan:
                 raise BadFleet(f"the placements of {group.model.name} are not published; only its driver knows them")
         self._possible: dict[Wants, bool] = {}
 
+    def with_nodes(self, number: int) -> "FleetPlan":
+        """The same fleet with that many nodes of its last group. Raises BadFleet where there are too many GPUs."""
+        return FleetPlan((*self.groups[:-1], self.groups[-1]._replace(number=number)))
+
     def build(self) -> Fleet:
         """All GPUs, empty. Nodes of one name are numbered in the order in which they are added."""
         fleet = Fleet()
@@ -101,7 +105,9 @@ class FleetPlan:
         """Whether some node could hold all of it when empty: a pod that none could hold would wait indefinitely."""
         found = self._possible.get(wants)
         if found is None:
-            found = self._possible[wants] = any(could_hold([group.model] * group.gpus, wants) for group in self.groups)
+            found = self._possible[wants] = any(
+                group.number and could_hold([group.model] * group.gpus, wants) for group in self.groups
+            )
         return found
 
     def __str__(self) -> str:
@@ -114,10 +120,9 @@ def from_flags(texts: Iterable[str], profiles: Sequence[str] = ()) -> FleetPlan:
     for text in texts:
         found = _FLAG.fullmatch(text.strip())
         if found is None:
-            raise BadFleet(f"fleet {text!r}: write NODESxGPUSxMODEL, like 13x8xA100-40GB")
-        groups.append(
-            _nodes(f"fleet {text!r}", int(found["nodes"]), int(found["gpus"]), found["model"], profiles=profiles)
-        )
+            raise BadFleet(f"--fleet {text!r}: write NODESxGPUSxMODEL, like 13x8xA100-40GB")
+        where = f"--fleet {text!r}" + (f" with --profiles {','.join(profiles)}" if profiles else "")
+        groups.append(_nodes(where, int(found["nodes"]), int(found["gpus"]), found["model"], profiles=profiles))
     return FleetPlan(groups)
 
 

@@ -60,7 +60,7 @@ def read(text: str, plan: FleetPlan) -> Mix:
         pod, _, share_text = part.strip().partition("=")
         shares[_wants(pod, text, plan)] += _share(share_text, text)
     if not any(shares.values()):
-        raise BadWorkload(f"mix {text!r}: every share is 0")
+        raise BadWorkload(f"--mix {text!r}: every share is 0")
     return Mix(tuple(shares), tuple(shares.values()))
 
 
@@ -70,13 +70,13 @@ def _wants(pod: str, text: str, plan: FleetPlan) -> Wants:
         found = _WANT.fullmatch(part.strip())
         if found is None:
             known = ", ".join(names())
-            raise BadWorkload(f"mix {text!r}: {part!r} is no profile; write 1g.5gb=4,2x2g.10gb=1 or one of {known}")
+            raise BadWorkload(f"--mix {text!r}: {part!r} is no profile; write 1g.5gb=4,2x2g.10gb=1 or one of {known}")
         try:
             wants += [plan.profile(found["profile"])] * int(found["count"] or 1)
         except BadInput as error:
-            raise BadWorkload(f"mix {text!r}: {error}") from None
+            raise BadWorkload(f"--mix {text!r}: {error}") from None
     if not 0 < len(wants) <= MOST_SLICES:
-        raise BadWorkload(f"mix {text!r}: a pod of {len(wants)} slices; between 1 and {MOST_SLICES} can be asked for")
+        raise BadWorkload(f"--mix {text!r}: a pod of {len(wants)} slices; between 1 and {MOST_SLICES} can be asked for")
     return tuple(wants)
 
 
@@ -84,7 +84,7 @@ def _share(text: str, whole: str) -> float:
     try:
         share = float(text or 1)
     except ValueError:
-        raise BadWorkload(f"mix {whole!r}: share {text!r} is not a number") from None
+        raise BadWorkload(f"--mix {whole!r}: share {text!r} is not a number") from None
     if not 0 <= share < float("inf"):
-        raise BadWorkload(f"mix {whole!r}: share {text!r} is below 0 or not finite")
+        raise BadWorkload(f"--mix {whole!r}: share {text!r} is below 0 or not finite")
     return share

@@ -30,7 +30,7 @@ class Occupancy:
         tables = {pool.states: _Table(pool.states, len(pool), asked) for pool in fleet.pools}
         self._tables = tuple(tables.values())
         self._table_of = [tables[pool.states] for pool in fleet.pool_of if isinstance(pool, Pool)]
-        self._state_of = fleet.state_of
+        self._state = fleet.state  # also of a reserved GPU, which is closed
         self._seen = list(fleet.state_of)
         self._since = 0
         self.used = 0
@@ -38,7 +38,7 @@ class Occupancy:
 
     def update(self, gpu: int, now: int) -> None:
         """A GPU, by number, may have changed at this time."""
-        before, after = self._seen[gpu], self._state_of[gpu]
+        before, after = self._seen[gpu], self._state(gpu)
         if before == after:
             return
         self._seen[gpu] = after
@@ -49,7 +49,14 @@ class Occupancy:
         since[before] = since[after] = now
         counts[before] -= 1
         counts[after] += 1
+        table.present.add(after)
+        if not counts[before]:
+            table.present.discard(before)
         self.used += used[after] - used[before]
+
+    def free(self, gpu: int) -> int:
+        """Free memory slices of a GPU, by number."""
+        return self._table_of[gpu].states.free[self._seen[gpu]]
 
     def restart(self, now: int) -> None:
         """Forget the time before: the warm-up is over."""
@@ -71,19 +78,20 @@ class Occupancy:
         )
 
     def present(self) -> Levels:
-        return _levels((table, s, count) for table in self._tables for s, count in enumerate(table.counts) if count)
+        return _levels((table, s, table.counts[s]) for table in self._tables for s in sorted(table.present))
 
 
 class _Table:
     """For each state of one geometry: GPUs in it now, GPU-milliseconds so far, until when those are counted, and what
-    part of the demand could not use such a GPU."""
+    part of the demand could not use such a GPU. `present` are the states with a GPU: a few of hundreds."""
 
-    __slots__ = ("area", "counts", "since", "states", "unfit")
+    __slots__ = ("area", "counts", "present", "since", "states", "unfit")
 
     def __init__(self, states: States, gpus: int, asked: Mapping[str, float]) -> None:
         self.states = states
         self.counts = [0] * len(states)
         self.counts[0] = gpus
+        self.present = {0} if gpus else set()
         self.area = [0] * len(states)
         self.since = [0] * len(states)
         # Profiles that this geometry lacks are placed elsewhere; they say nothing about these GPUs.

@@ -32,7 +32,7 @@ class Outcome:
     """One run. Pods are those after the warm-up; `gpus_active`, `slices_used` and `fragmentation` are averages over
     time.
 
-    `arrived` = `accepted` + `rejected` + `waiting`.
+    `arrived` = `accepted` + `rejected` + `waiting`. `queued` did not start when they arrived; `waiting` never did.
     """
 
     seed: int
@@ -40,6 +40,7 @@ class Outcome:
     accepted: int
     rejected: int
     waiting: int
+    queued: int
     slices_asked: int
     slices_given: int
     room_in_pieces: int
@@ -84,6 +85,7 @@ def outcome(run: Simulation, seed: int) -> Outcome:
         accepted=accepted,
         rejected=rejected,
         waiting=arrived - accepted - rejected,
+        queued=tally.queued,
         slices_asked=sum(tally.size(wants) * pods.arrived for wants, pods in counts),
         slices_given=sum(tally.size(wants) * pods.accepted for wants, pods in counts),
         room_in_pieces=tally.room_in_pieces,

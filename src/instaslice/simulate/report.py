@@ -1,43 +1,82 @@
 """A comparison as data for programs, and as one HTML page that loads nothing from anywhere."""
 
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from instaslice import __version__
 from instaslice.errors import BadInput
 from instaslice.geometry import Placement, States
 from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import PolicyOutcome, RunHistory
-from instaslice.simulate.summary import columns, headline, notes, profile_rows, profile_title, rows, seconds, waits
+from instaslice.simulate.settings import Settings, Value
+from instaslice.simulate.sizing import NeededFleet, Target
+from instaslice.simulate.summary import notes, profile_rows, profile_title, results, seconds, settings_rows, waited
 
 
-class Facts(msgspec.Struct):
-    """What `-o json` prints. Times are milliseconds; `rules` are the latencies and the queue discipline."""
+class Facts(msgspec.Struct, kw_only=True):
+    """What was simulated: `settings` are all flags that determine the result, `command` repeats it, `fleet` and
+    `workload` say it in words, `asked` is the slices of each profile in an average pod, `pods_at_once` how many would
+    run if none were refused. Times are milliseconds; `rules` are the latencies, the queue and the patience."""
 
+    version: str
+    command: str
+    settings: Mapping[str, Value]
     fleet: str
     gpus: int
     memory_slices: int
     workload: str
+    skipped: int
     asked: dict[str, float]
+    pods_at_once: float | None
     rules: dict[str, object]
+    informed: bool
     seeds: tuple[int, ...]
+
+
+class ComparisonFacts(Facts, kw_only=True):
+    """What `-o json` prints."""
+
     policies: tuple[PolicyOutcome, ...]
     bounds: tuple[float, ...]
 
 
-def facts(scenario: Scenario, found: Comparison) -> Facts:
-    return Facts(
-        fleet=str(scenario.plan),
-        gpus=scenario.plan.gpus,
-        memory_slices=scenario.plan.slices,
-        workload=scenario.workload.title,
-        asked=scenario.workload.asked,
-        rules=scenario.rules._asdict(),
-        seeds=scenario.seeds,
-        policies=found.policies,
-        bounds=found.bounds,
-    )
+class SizingFacts(Facts, kw_only=True):
+    """What `-o json` prints with --find-gpus."""
+
+    target: Target
+    needed: tuple[NeededFleet, ...]
+
+
+def facts(scenario: Scenario, settings: Settings, found: Comparison) -> ComparisonFacts:
+    return ComparisonFacts(**_simulated(scenario, settings), policies=found.policies, bounds=found.bounds)
+
+
+def sizing_facts(
+    scenario: Scenario, settings: Settings, target: Target, needed: tuple[NeededFleet, ...]
+) -> SizingFacts:
+    return SizingFacts(**_simulated(scenario, settings), target=target, needed=needed)
+
+
+def _simulated(scenario: Scenario, settings: Settings) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "command": settings.command,
+        "settings": settings.values,
+        "fleet": str(scenario.plan),
+        "gpus": scenario.plan.gpus,
+        "memory_slices": scenario.plan.slices,
+        "workload": scenario.workload.title,
+        "skipped": settings.skipped,
+        "asked": scenario.workload.asked,
+        "pods_at_once": scenario.workload.concurrent,
+        "rules": scenario.rules._asdict(),
+        "informed": scenario.informed,
+        "seeds": scenario.seeds,
+    }
 
 
 class MapGpu(msgspec.Struct):
@@ -78,8 +117,10 @@ class Bar(msgspec.Struct):
 class ReportPage(msgspec.Struct):
     """All that the page is drawn from."""
 
-    headline: str
-    columns: list[str]
+    settings: list[tuple[str, str]]
+    command: str
+    columns: list[tuple[str, str]]
+    """Names with their meaning."""
     rows: list[list[str]]
     profile_title: str
     profiles: list[list[str]]
@@ -96,35 +137,36 @@ class ReportPage(msgspec.Struct):
 def check(path: Path) -> None:
     """Whether a page can be written there, before minutes are spent on what is in it. Raises BadInput."""
     if path.is_dir():
-        raise BadInput(f"{path} cannot be written: it is a folder")
+        raise BadInput(f"--report {path} cannot be written: it is a folder")
     if not path.parent.is_dir():
-        raise BadInput(f"{path} cannot be written: there is no folder {path.parent}")
+        raise BadInput(f"--report {path} cannot be written: there is no folder {path.parent}")
 
 
-def write(path: Path, scenario: Scenario, found: Comparison) -> None:
+def write(path: Path, scenario: Scenario, settings: Settings, found: Comparison) -> None:
     """Write the page. Raises BadInput where the file cannot be written."""
     template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # Inside a script element only `<` could end it; JSON may write it as an escape.
-    data = msgspec.json.encode(_page(scenario, found)).decode().replace("<", "\\u003c")
+    data = msgspec.json.encode(_page(scenario, settings, found)).decode().replace("<", "\\u003c")
     try:
         path.write_text(template.replace("{{data}}", data), encoding="utf-8")
     except OSError as error:
-        raise BadInput(f"{path} cannot be written: {error.strerror}") from None
+        raise BadInput(f"--report {path} cannot be written: {error.strerror}") from None
 
 
-def _page(scenario: Scenario, found: Comparison) -> ReportPage:
-    first = found.histories[0]
+def _page(scenario: Scenario, settings: Settings, found: Comparison) -> ReportPage:
+    first, table = found.histories[0], results(scenario, found)
     geometries = list(dict.fromkeys(first.geometries))
     asked = sum(run.slices_asked for run in found.policies[0].runs)
     return ReportPage(
-        headline=headline(scenario),
-        columns=columns(scenario, found),
-        rows=rows(scenario, found),
-        profile_title=profile_title(scenario),
-        profiles=profile_rows(scenario, found),
+        settings=[*settings_rows(scenario, settings), ("version", f"InstaSlice {__version__}")],
+        command=settings.command,
+        columns=table.columns,
+        rows=table.rows,
+        profile_title=profile_title(found),
+        profiles=profile_rows(found),
         notes=notes(scenario, found),
-        bar_title="Mean wait" if waits(scenario) else "Memory slices given, of those asked for",
-        bars=_wait_bars(found) if waits(scenario) else _slice_bars(found),
+        bar_title="Mean wait" if waited(found) else "Memory slices given, of those asked for",
+        bars=_wait_bars(found) if waited(found) else _slice_bars(found),
         bound=sum(found.bounds) / asked if found.bounds else None,
         gpus_in_all=scenario.plan.gpus,
         gpus=[MapGpu(name, geometries.index(of)) for name, of in zip(first.gpus, first.geometries, strict=True)],

@@ -1,17 +1,19 @@
 """The events: pods arrive, are placed or wait or go away, and end; in the order of time, exactly.
 
-A pod is placed by the same `Placer` the controller uses. Its slices are held from the decision until the hardware has
-destroyed them; it runs from when they are created. At one instant ends come before arrivals, and pods wait in the
-order in which they came.
+A pod is placed by the same `Placer` the controller uses, and waits in the same `WaitingQueue`, with the same GPUs
+reserved for the first in it (`LongestWaiting`). Its slices are held from the decision until the hardware has destroyed
+them; it runs from when they are created. At one instant ends come before arrivals.
 """
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import partial
 from heapq import heappop, heappush
+from math import ceil
 from typing import NamedTuple
 
-from instaslice.placement import Demand, Grant, Placer, Plan, Policy, moves
+from instaslice.placement import Demand, Grant, NodeName, Placer, Plan, Policy, WaitingQueue, moves
+from instaslice.placement.longest_waiting import PATIENCE, LongestWaiting
 from instaslice.placement.policy import Regime
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import NEVER, Job, Wants
@@ -33,6 +35,7 @@ class Rules(NamedTuple):
 
     Pods that arrive before `warm_up` others have are simulated and not counted. At most `moves` slices are moved for a
     pod that does not fit; the part `movable` of all pods may be moved, which makes them run longer by the latencies.
+    With `BACKFILL`, GPUs are reserved for the first pod in the queue after `patience_ms`; None: never.
     """
 
     queue: QueueDiscipline = QueueDiscipline.NONE
@@ -41,6 +44,7 @@ class Rules(NamedTuple):
     warm_up: int = 0
     moves: int = 0
     movable: float = 1.0
+    patience_ms: int | None = round(1000 * PATIENCE)
 
 
 class _Running(NamedTuple):
@@ -76,7 +80,11 @@ class Simulation:
         self._running: dict[int, _Running] = {}
         self._holder: dict[Grant, int] = {}  # only if slices may be moved
         self._learns_at = learns_from
-        self._queues: dict[Wants, deque[tuple[int, Job]]] = {}  # waiting pods by request, each with its number
+        self._queue = WaitingQueue()
+        self._waiting: dict[str, tuple[int, Job]] = {}  # those in the queue, each with its number
+        self._longest: LongestWaiting | None = None
+        if rules.queue is QueueDiscipline.BACKFILL and rules.patience_ms is not None:
+            self._longest = LongestWaiting(self.fleet, self._queue, rules.patience_ms / 1000, second=1000)
         self._number = 0
         self._accepted = 0
 
@@ -96,19 +104,27 @@ class Simulation:
     @property
     def waiting(self) -> int:
         """Pods that wait now."""
-        return sum(map(len, self._queues.values()))
+        return len(self._queue)
 
     def _until(self, time: int) -> None:
         """All that happens up to a time, ends at that very time included."""
         ends = self._ends
-        while ends and ends[0][0] <= time:
-            now = ends[0][0]
+        while (now := self._next()) is not None and now <= time:
             self._tick(now)
             while ends and ends[0][0] == now:
                 self._end(heappop(ends)[1])
-            if self._queues:
-                self._place_waiting()
+                self._queue.retry_all()
+            if self._waiting:
+                self._serve()
         self._tick(time)
+
+    def _next(self) -> int | None:
+        """When something happens next by itself: a pod ends, or it is time to choose for whom GPUs are reserved."""
+        due = self._longest.due if self._longest is not None else None
+        end = self._ends[0][0] if self._ends else None
+        if due is None or (end is not None and end <= due):
+            return end
+        return max(ceil(due), self.now)
 
     def _tick(self, now: int) -> None:
         if now > self.samples.due:
@@ -128,36 +144,68 @@ class Simulation:
                 self.fleet, Regime.LOSS if self.rules.queue is QueueDiscipline.NONE else Regime.QUEUE
             )
             self._learns_at *= 4  # what is known changes less and less
-        behind = bool(self._queues) and self.rules.queue is QueueDiscipline.FIFO
-        # If one with the same request waits already, this one does not fit: nothing was freed since that one was tried.
-        if not behind and wants not in self._queues and self._try(demand, number, job):
-            return
-        if counted and not behind and self.tally.size(wants) <= self.plan.slices - self.occupancy.used:
-            self.tally.room_in_pieces += 1
-        possible = self.plan.can_ever_hold(wants)
-        if possible and self.rules.queue is not QueueDiscipline.NONE:
-            self._queues.setdefault(wants, deque()).append((number, job))
+        if self.rules.queue is QueueDiscipline.NONE:
+            if not self._try(demand, number, job):
+                self._refused(number, wants)
+        elif self.plan.can_ever_hold(wants):
+            self._wait(number, job)
         elif counted:
             self.tally.rejected(wants)
-            self.tally.impossible += not possible
+            self.tally.impossible += 1
 
-    def _place_waiting(self) -> None:
-        """In the order of arrival; if one pod does not fit, no other with the same request does."""
-        heads = sorted((queue[0][0], wants) for wants, queue in self._queues.items())
-        while heads:
-            _, wants = heads.pop(0)
-            queue = self._queues[wants]
-            number, job = queue[0]
-            if not self._try(self._demand(wants), number, job):
-                if self.rules.queue is QueueDiscipline.FIFO:
-                    return
-                continue
-            queue.popleft()
-            if queue:
-                heads.append((queue[0][0], wants))
-                heads.sort()
-            else:
-                del self._queues[wants]
+    def _refused(self, number: int, wants: Wants) -> None:
+        if number < self.rules.warm_up:
+            return
+        self.tally.rejected(wants)
+        self.tally.impossible += not self.plan.can_ever_hold(wants)
+        self._count_pieces(wants)
+
+    def _wait(self, number: int, job: Job) -> None:
+        """Queue a pod and serve the queue, as the controller does: only requests that nobody waits for are tried."""
+        strict, uid = self.rules.queue is QueueDiscipline.FIFO, str(number)
+        behind = strict and len(self._queue) > 0
+        self._waiting[uid] = number, job
+        self._queue.add(uid, "" if strict else job.wants, priority=0, since=self.now)
+        self._serve()
+        if uid in self._waiting and number >= self.rules.warm_up:
+            self.tally.queued += 1
+            if not behind:
+                self._count_pieces(job.wants)
+
+    def _count_pieces(self, wants: Wants) -> None:
+        reserved = self._longest.reserved.gpus if self._longest is not None and self._longest.reserved else ()
+        kept = sum(self.occupancy.free(self.fleet.number(gpu)) for gpu in reserved)
+        self.tally.room_in_pieces += self.tally.size(wants) <= self.plan.slices - self.occupancy.used - kept
+
+    def _serve(self) -> None:
+        """One decision of the controller, and the next where a pod was placed that GPUs were reserved for."""
+        again = True
+        while again:
+            if self._longest is not None:
+                self._longest.choose(self.now, self._queued_at, self._reserve)
+            reserved = self._longest.reserved if self._longest is not None else None
+            self._queue.serve(self._place)
+            again = reserved is not None and reserved.uid not in self._waiting
+            if again:
+                self._queue.retry_all()  # what it leaves of what was reserved for it
+
+    def _queued_at(self, uid: str) -> float:
+        return self._waiting[uid][1].at
+
+    def _reserve(self, uid: str) -> bool:
+        """Reserve GPUs for a waiting pod; False where it fits now."""
+        wants = self._waiting[uid][1].wants
+        if self._longest is None or isinstance(self._placer.place(self._demand(wants)), Plan):
+            return False
+        return self._longest.reserve(uid, wants, _any_node, whole_node=False, now=self.now)
+
+    def _place(self, uid: str) -> bool:
+        number, job = self._waiting[uid]
+        attempt = partial(self._try, self._demand(job.wants), number, job)
+        placed = self._longest.open_for(uid, attempt) if self._longest is not None else attempt()
+        if placed:
+            del self._waiting[uid]
+        return placed
 
     def _try(self, demand: Demand, number: int, job: Job) -> bool:
         started = self.now + self.rules.create_ms
@@ -240,5 +288,9 @@ class Simulation:
             waiting=self.waiting,
             arrived=self._number,
             accepted=self._accepted,
-            states=tuple(self.fleet.state_of[number] for number in self.shown),
+            states=tuple(map(self.fleet.state, self.shown)),
         )
+
+
+def _any_node(_: NodeName) -> bool:
+    return True

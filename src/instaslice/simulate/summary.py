@@ -1,86 +1,151 @@
 """A comparison as text and rows, for both the table on a terminal and the page."""
 
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
 from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
+from instaslice.simulate.settings import Settings, number
 from instaslice.simulate.simulation import QueueDiscipline
+from instaslice.simulate.sizing import NeededFleet, Target
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "policy": "how a GPU and a start are chosen",
+    "accepted": "pods that found room",
+    "slices": "memory slices of the pods that found room, of those of all pods",
+    "of bound": "slices, relative to what no policy could exceed",
+    "over first": "points of slices above the first policy, on the same pods",
+    "wait of first": "mean wait relative to the first policy's, on the same pods",
+    "wait mean": "from arrival to running, mean over the pods that ran",
+    "wait p95": "95 of 100 pods waited at most so long",
+    "wait p99": "99 of 100 pods waited at most so long",
+    "GPUs active": "GPUs that hold anything, on average from the warm-up to the last arrival",
+    "slices used": "memory slices in use, on average over the same time",
+    "fragmented": "free memory slices that the average request could not use, on average over the same time",
+    "in pieces": "pods that found no room although as many memory slices were free",
+    "moves": "running slices that were moved to make room",
+}
+"""Every column, in order. A result has only those that say something about it."""
+
+SIZING_MEANINGS: Final[Mapping[str, str]] = {
+    "policy": MEANINGS["policy"],
+    "nodes": "the fewest that reach the target",
+    "GPUs": "on these nodes",
+    "slices": MEANINGS["slices"],
+    "wait p95": MEANINGS["wait p95"],
+    "one node less": "what one node less would reach",
+    "GPUs active": MEANINGS["GPUs active"],
+}
 
 
-def headline(scenario: Scenario, skipped: int = 0) -> str:
-    """The fleet, the workload and the seeds in one line."""
-    seeds = f"seed {scenario.seeds[0]}"
-    if len(scenario.seeds) > 1:
-        seeds = f"seeds {scenario.seeds[0]} to {scenario.seeds[-1]}"
-    skipped_text = f" ({skipped} that want no GPU left out)" if skipped else ""
-    gpus = scenario.plan.gpus
-    return f"{scenario.plan} ({gpus} GPUs): {scenario.workload.title}{skipped_text}, {queue_text(scenario)}, {seeds}"
+def settings_rows(scenario: Scenario, settings: Settings) -> Iterator[tuple[str, str]]:
+    """What was simulated, a line each: name and value."""
+    values, plan, rules = settings.values, scenario.plan, scenario.rules
+    only = f", only {values['profiles']}" if "profiles" in values else ""
+    yield "fleet", f"{plan}{only} ({plan.gpus} GPUs, {plan.slices} memory slices)"
+    skipped = f" ({settings.skipped} that want no GPU left out)" if settings.skipped else ""
+    warm_up = f"; the first {rules.warm_up} are not counted" if rules.warm_up else ""
+    yield "pods", f"{scenario.workload.title}{skipped}{warm_up}"
+    if "trace" in values:
+        fractions = f", fractions of a GPU as {values['fraction-as']}" if "fraction-as" in values else ""
+        yield "trace", f"{values['trace']}{fractions}"
+    if "mix" in values:
+        shares = ", ".join(f"{name} {share:.2f}" for name, share in scenario.workload.asked.items())
+        yield "mix", f"{values['mix']}: slices per pod {shares}"
+    if "load" in values:
+        at_once = scenario.workload.concurrent
+        text = f"{number(float(str(values['load'])))} times what fits with ideal packing"
+        yield "load", text if at_once is None else f"{text}: {at_once:.1f} pods at once if none were refused"
+    yield "no room", queue_text(scenario)
+    if rules.create_ms or rules.destroy_ms:
+        yield "hardware", f"slices take {rules.create_ms} ms to create and {rules.destroy_ms} ms to destroy"
+    if rules.moves:
+        yield "moves", f"at most {rules.moves} slices for a pod; {100 * rules.movable:g} % of the pods may be moved"
+    known = "the mix and the load are" if scenario.informed else "nothing is"
+    yield "policies", f"{', '.join(scenario.policies)}; {known} known beforehand"
+    first, last = scenario.seeds[0], scenario.seeds[-1]
+    yield ("seed", str(first)) if first == last else ("seeds", f"{first} to {last}")
 
 
 def queue_text(scenario: Scenario) -> str:
     """What happens to pods that do not fit."""
     match scenario.rules.queue:
         case QueueDiscipline.NONE:
-            return "pods that do not fit are rejected"
+            return "the pod is rejected"
         case QueueDiscipline.FIFO:
-            return "pods wait in strict order"
+            return "the pod waits, and so do all later ones"
         case QueueDiscipline.BACKFILL:
-            return "pods wait, those that fit may pass"
+            patience = scenario.rules.patience_ms
+            reserved = "never" if patience is None else f"after {seconds(patience)}"
+            return f"the pod waits, and those that fit may pass; GPUs are reserved for the first {reserved}"
 
 
-def columns(scenario: Scenario, found: Comparison) -> list[str]:
-    names = ["policy", "accepted", "slices"]
-    names += ["of bound"] if found.bounds else []
-    if len(found.policies) > 1:
-        names.append("wait of first" if waits(scenario) else "over first")
-    return [*names, "wait mean", "p95", "p99", "GPUs active", "slices used", "fragmented", "in pieces", "moves"]
+class Table(NamedTuple):
+    """Column names with their meaning, and rows of cells under them."""
+
+    columns: list[tuple[str, str]]
+    rows: list[list[str]]
 
 
-def rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
-    """One for each policy, under `columns`."""
-    return [_row(scenario, found, each) for each in found.policies]
+_Cell = Callable[[PolicyOutcome], str]
 
 
-def _row(scenario: Scenario, found: Comparison, each: PolicyOutcome) -> list[str]:
-    of = each.summary
-    cells = [each.policy, _percent(of["acceptance_by_count"]), _percent(of["acceptance_by_slices"])]
-    if each.of_bound is not None:
-        cells.append(f"{100 * each.of_bound:.1f} %")
-    if len(found.policies) > 1:
-        cells.append("" if each is found.policies[0] else _against_first(scenario, each))
-    return [
-        *cells,
-        *(seconds(of[name].mean) for name in ("wait_mean_ms", "wait_p95_ms", "wait_p99_ms")),
-        f"{of['gpus_active'].mean:.1f}",
-        f"{of['slices_used'].mean:.1f}",
-        f"{100 * of['fragmentation'].mean:.1f} %",
-        f"{of['room_in_pieces'].mean:.0f}",
-        f"{of['moves'].mean:.0f}",
-    ]
+def results(scenario: Scenario, found: Comparison) -> Table:
+    """One row for each policy."""
+    cells: dict[str, _Cell] = {
+        "policy": lambda each: each.policy,
+        "accepted": lambda each: percent(each.summary["acceptance_by_count"]),
+        "slices": lambda each: percent(each.summary["acceptance_by_slices"]),
+    }
+    if found.bounds:
+        cells["of bound"] = lambda each: f"{100 * (each.of_bound or 0.0):.1f} %"
+    if waited(found):
+        if len(found.policies) > 1:
+            cells["wait of first"] = lambda each: _ratio(each.wait_of_first, each is found.policies[0])
+        for name, measure in (("mean", "wait_mean_ms"), ("p95", "wait_p95_ms"), ("p99", "wait_p99_ms")):
+            cells[f"wait {name}"] = _time_of(measure)
+    elif len(found.policies) > 1:
+        cells["over first"] = lambda each: _points(each.slices_over_first, each is found.policies[0])
+    cells |= {
+        "GPUs active": lambda each: f"{each.summary['gpus_active'].mean:.1f}",
+        "slices used": lambda each: f"{each.summary['slices_used'].mean:.1f}",
+        "fragmented": lambda each: f"{100 * each.summary['fragmentation'].mean:.1f} %",
+        "in pieces": lambda each: f"{each.summary['room_in_pieces'].mean:.0f}",
+    }
+    if scenario.rules.moves:
+        cells["moves"] = lambda each: f"{each.summary['moves'].mean:.0f}"
+    rows = [[cell(each) for cell in cells.values()] for each in found.policies]
+    return Table([(name, MEANINGS[name]) for name in cells], rows)
 
 
-def _against_first(scenario: Scenario, each: PolicyOutcome) -> str:
-    if not waits(scenario):
-        over = each.slices_over_first
-        return "" if over is None else f"{100 * over.mean:+.2f}{_spread(100 * over.plus_minus)}"
-    ratio = each.wait_of_first
-    return "" if ratio is None else f"{ratio.mean:.3f}{_spread(ratio.plus_minus, 3)}"
+def _time_of(measure: str) -> _Cell:
+    return lambda each: seconds(each.summary[measure].mean)
 
 
-def waits(scenario: Scenario) -> bool:
-    """Whether pods that do not fit wait: then all are accepted in the end, and what counts is how long they waited."""
-    return scenario.rules.queue is not QueueDiscipline.NONE
+def _points(over: Estimate | None, first: bool) -> str:
+    return "" if over is None or first else f"{100 * over.mean:+.2f}{_spread(100 * over.plus_minus)}"
 
 
-def profile_title(scenario: Scenario) -> str:
-    return "Mean wait, by profile" if waits(scenario) else "Accepted, by profile"
+def _ratio(ratio: Estimate | None, first: bool) -> str:
+    return "" if ratio is None or first else f"{ratio.mean:.3f}{_spread(ratio.plus_minus, 3)}"
 
 
-def profile_rows(scenario: Scenario, found: Comparison) -> list[list[str]]:
+def waited(found: Comparison) -> bool:
+    """Whether any pod waited for room: then all are accepted in the end, and what counts is how long they waited."""
+    return any(run.queued for each in found.policies for run in each.runs)
+
+
+def profile_title(found: Comparison) -> str:
+    return "Mean wait, by profile" if waited(found) else "Accepted, by profile"
+
+
+def profile_rows(found: Comparison) -> list[list[str]]:
     """The header, then one row for each profile with a cell for each policy, over all seeds."""
     names = list(dict.fromkeys(name for each in found.policies for run in each.runs for name in run.profiles))
     table = [["profile", "asked", *(each.policy for each in found.policies)]]
     for name in names:
         asked = sum(of.asked for of in _of_profile(found.policies[0], name))
-        table.append([name, str(asked), *(_cell(scenario, _of_profile(each, name)) for each in found.policies)])
+        table.append([name, str(asked), *(_cell(found, _of_profile(each, name)) for each in found.policies)])
     return table
 
 
@@ -88,9 +153,9 @@ def _of_profile(each: PolicyOutcome, name: str) -> list[ProfileOutcome]:
     return [run.profiles[name] for run in each.runs if name in run.profiles]
 
 
-def _cell(scenario: Scenario, runs: list[ProfileOutcome]) -> str:
+def _cell(found: Comparison, runs: list[ProfileOutcome]) -> str:
     given = sum(of.given for of in runs)
-    if waits(scenario):
+    if waited(found):
         return seconds(sum(of.wait_mean_ms * of.given for of in runs) / given) if given else "never ran"
     return f"{100 * given / sum(of.asked for of in runs):.2f} %"
 
@@ -101,6 +166,8 @@ def notes(scenario: Scenario, found: Comparison) -> list[str]:
     first = found.policies[0].runs[0]
     if first.impossible:
         found_notes.append(f"{first.impossible} pods fit no node even when empty; they count as not accepted.")
+    if scenario.rules.queue is not QueueDiscipline.NONE and not waited(found):
+        found_notes.append("No pod waited for room.")
     if any(run.waiting for each in found.policies for run in each.runs):
         found_notes.append("Some pods still waited at the end; waits are of those that ran.")
     if found.bounds:
@@ -114,6 +181,34 @@ def notes(scenario: Scenario, found: Comparison) -> list[str]:
     return found_notes
 
 
+def sizing(target: Target, answers: tuple[NeededFleet, ...]) -> Table:
+    """One row for each policy."""
+    share = target.share is not None
+    names = ["policy", "nodes", "GPUs", "slices" if share else "wait p95", "one node less", "GPUs active"]
+    rows = []
+    for each in answers:
+        less = each.one_less
+        reached = [
+            "-" if tried is None else percent(tried.slices) if share else seconds(tried.wait_p95_ms.mean)
+            for tried in (each.found, less)
+        ]
+        rows.append([each.policy, str(each.nodes), str(each.gpus), *reached, f"{each.found.gpus_active.mean:.1f}"])
+    return Table([(name, SIZING_MEANINGS[name]) for name in names], rows)
+
+
+def sizing_notes(scenario: Scenario, target: Target, answers: tuple[NeededFleet, ...]) -> list[str]:
+    last = scenario.plan.groups[-1]
+    varied = f"The number of nodes with {last.gpus} {last.model.name} was varied"
+    rest = ", that of the others was not" if len(scenario.plan.groups) > 1 else ""
+    sure = "one node less misses the target, one more reaches it"
+    mean = " on average over the seeds" if len(scenario.seeds) > 1 else ""
+    return [
+        f"Target{mean}: {target}.",
+        f"{varied}{rest}; the pods and their times stayed the same. In each case {sure}.",
+        *(f"{each.policy}: {each.fleet}" for each in answers if len(scenario.plan.groups) > 1),
+    ]
+
+
 def seconds(ms: float) -> str:
     """A time in the largest unit that keeps it above 1."""
     for unit, size in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
@@ -122,7 +217,7 @@ def seconds(ms: float) -> str:
     return f"{ms:.0f} ms"
 
 
-def _percent(value: Estimate) -> str:
+def percent(value: Estimate) -> str:
     return f"{100 * value.mean:.2f}{_spread(100 * value.plus_minus)} %"
 
 

@@ -26,6 +26,8 @@ class Tally:
         self.sizes = sizes
         self.pods: defaultdict[Wants, PodCounts] = defaultdict(PodCounts)
         self.waits = Histogram()
+        self.queued = 0
+        """Pods that did not start when they arrived, but waited for room."""
         self.moves = 0
         """Slices moved to make room."""
         self.room_in_pieces = 0

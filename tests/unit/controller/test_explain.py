@@ -12,10 +12,10 @@ from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.feasible_nodes import nodes_that_could_hold
 from instaslice.controller.ledger import HEALTH
-from instaslice.controller.longest_waiting import RESERVED
 from instaslice.kube.core import Pod, Volume
 from instaslice.kube.storage import PersistentVolume, PersistentVolumeClaim
 from instaslice.placement import policies
+from instaslice.placement.longest_waiting import RESERVED
 
 
 def waiting(name="w", *profiles, **more):

@@ -5,8 +5,8 @@ from small_worlds import SIZES, instaslice
 from world import World
 
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.longest_waiting import LongestWaiting
-from instaslice.placement import Demand, Grant, Plan, policies
+from instaslice.placement import Demand, Grant, Plan, WaitingQueue, policies
+from instaslice.placement.longest_waiting import LongestWaiting
 
 
 def patience(nodes, held=(), seconds=300.0):
@@ -16,7 +16,7 @@ def patience(nodes, held=(), seconds=300.0):
         ledger.update(instaslice(name=name, gpus=[f"{name}/{i}" for i in range(count)]), 0.0)
     for gpu, profile, start in held:
         ledger.fleet.take(Grant(gpu[0], gpu, profile, start, SIZES[profile]))
-    return LongestWaiting(ledger, seconds), ledger
+    return LongestWaiting(ledger.fleet, WaitingQueue(), seconds), ledger
 
 
 def anywhere(_):
@@ -127,13 +127,12 @@ def test_a_node_that_could_not_hold_all_slices_is_not_kept():
 def test_the_pod_itself_may_use_what_is_kept_for_it():
     made, ledger = patience({"a": 1})
     made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
-    with made.lifted_for("another"):
-        assert not fits(ledger, "7g.40gb")
-    with made.lifted_for("large"):
-        assert fits(ledger, "7g.40gb")
+    assert not made.open_for("another", lambda: fits(ledger, "7g.40gb"))
+    found = []
+    assert not made.open_for("large", lambda: found.append(fits(ledger, "7g.40gb")))
+    assert found == [True]
     assert not fits(ledger, "7g.40gb"), "it did not use it yet"
-    with made.lifted_for("large"):
-        ledger.reservations["large"] = object()
+    assert made.open_for("large", lambda: True)
     assert made.reserved is None
     assert fits(ledger, "7g.40gb"), "what it holds is its own; more is not kept"
 
@@ -141,8 +140,7 @@ def test_the_pod_itself_may_use_what_is_kept_for_it():
 def test_a_node_that_goes_away_is_kept_no_longer():
     made, ledger = patience({"a": 1})
     made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
-    with made.lifted_for("large"):
-        ledger.remove("a")
+    made.open_for("large", lambda: ledger.remove("a") and False)
     assert made.reserved is None
     made, ledger = patience({"a": 1})
     made.reserve("large", ["7g.40gb"], anywhere, False, 0.0)
@@ -154,8 +152,7 @@ def test_a_node_that_goes_away_is_kept_no_longer():
 def test_a_gpu_that_goes_away_is_kept_no_longer():
     made, ledger = patience({"a": 2})
     made.reserve("large", ["1g.5gb"], anywhere, True, 0.0)
-    with made.lifted_for("large"):
-        ledger.update(instaslice(name="a", gpus=["a/0"]), 1.0)
+    made.open_for("large", lambda: ledger.update(instaslice(name="a", gpus=["a/0"]), 1.0) and False)
     assert made.reserved.gpus == ("a/0", "a/1")
     assert list(ledger.closed("a")) == ["a/0"]
     made.release()
@@ -264,3 +261,22 @@ def test_a_pod_that_is_narrowed_keeps_the_time_that_it_has_waited():
     world.change_pod(large, node_selector={"kubernetes.io/hostname": "a"})
     world.wait(101)
     assert kept(world) == (large, ("a/0",))
+
+
+def test_the_next_that_has_waited_too_long_is_chosen_as_soon_as_one_is_placed():
+    world, _, large = full(gpus=2, patience=300)
+    next_large = world.add_pod("7g.40gb", node_selector={"kubernetes.io/hostname": "a"})
+    world.wait(301)
+    assert kept(world) == (large, ("a/0",))
+    for each in [each.pod.uid for each in world.spec("a").allocations if each.gpu == "a/0"]:
+        world.end_pod(each)
+    world.settle()
+    assert large in world.running()
+    assert world.dispatcher.longest_waiting.is_for(next_large)
+
+
+def test_without_patience_the_controller_is_not_busy_with_choosing_again():
+    world, _, large = full(patience=0)
+    world.wait(1)
+    assert kept(world) == (large, ("a/0",))
+    assert world.dispatcher.longest_waiting.due - world.now >= 9.0

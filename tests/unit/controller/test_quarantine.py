@@ -16,7 +16,6 @@ from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.errors import Deposed
 from instaslice.controller.ledger import Ledger
-from instaslice.controller.longest_waiting import LongestWaiting
 from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.pod_reconciler import PodReconciler
 from instaslice.controller.quarantine import ObjectKind, Quarantine
@@ -27,6 +26,7 @@ from instaslice.kube.errors import Invalid, Unreachable, Unreadable
 from instaslice.kube.meta import ObjectMeta
 from instaslice.kube.storage import PersistentVolumeClaim
 from instaslice.placement import policies
+from instaslice.placement.longest_waiting import LongestWaiting
 
 
 @pytest.fixture

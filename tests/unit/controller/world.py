@@ -62,7 +62,7 @@ class Stepped(Controller):
     def __init__(self, world):
         super().__init__(
             world.server.client(),
-            policies.named("adaptive"),
+            policies.named(world.policy),
             clock=world.clock,
             rng=Random(world.rng.random()),
             settings=Settings(limits=world.limits),
@@ -85,8 +85,9 @@ class Stepped(Controller):
 
 
 class World:
-    def __init__(self, seed=0, **limits):
+    def __init__(self, seed=0, policy="adaptive", **limits):
         self.rng = Random(seed)
+        self.policy = policy
         self.clock = FakeClock(start=0.0)
         self.limits = Limits(**limits)
         self.server = MemoryServer(now=self.clock.now)

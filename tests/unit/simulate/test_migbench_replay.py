@@ -33,7 +33,9 @@ def trace() -> Path:
 def scenario(trace: Path, model: Model, *names: str) -> Scenario:
     plan = FleetPlan([NodeGroup(2, 4, model)])
     workload = workloads.TraceReplay(migbench.read(trace, plan).jobs)
-    return Scenario(plan, workload, Rules(QueueDiscipline.BACKFILL, create_ms=250, destroy_ms=100), names, SEEDS)
+    # kube-scheduler reserves nothing for a pod that waits.
+    rules = Rules(QueueDiscipline.BACKFILL, create_ms=250, destroy_ms=100, patience_ms=None)
+    return Scenario(plan, workload, rules, names, SEEDS)
 
 
 def test_dra_waits_as_long_as_published_and_ours_no_longer(trace):

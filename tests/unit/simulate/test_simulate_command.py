@@ -22,7 +22,8 @@ def told(*words: str) -> str:
 def test_every_policy_side_by_side():
     table = told(*SMALL, "--policy", "all")
     assert all(re.search(rf"^{name} +\d", table, re.MULTILINE) for name in policies.names())
-    assert "1x2xA100-40GB (2 GPUs): 300 pods, Poisson arrivals" in table
+    assert re.search(r"^Fleet +1x2xA100-40GB \(2 GPUs, 16 memory slices\)$", table, re.MULTILINE)
+    assert re.search(r"^Pods +300 pods, Poisson arrivals", table, re.MULTILINE)
     assert re.search(r"^7g\.40gb +\d+ +\d", table, re.MULTILINE)
     assert "…" not in table, "nothing is cut off when the output is no terminal"
 
@@ -91,19 +92,53 @@ def test_a_trace_is_replayed_at_its_own_times_or_resampled_at_a_load(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "words",
+    [
+        ("--load", "0"),
+        ("--load", "nan"),
+        ("--pods", "0"),
+        ("--life", "-1"),
+        ("--life", "inf"),
+        ("--lives", "long"),
+        ("--queue", "lifo"),
+        ("--patience", "-1"),
+        ("--patience", "inf"),
+        ("--create-ms", "-1"),
+        ("--destroy-ms", "x"),
+        ("--warm-up", "0.95"),
+        ("--moves", "-1"),
+        ("--movable", "1.5"),
+        ("--seeds", "0"),
+        ("--seed", "x"),
+        ("--output", "xml"),
+        ("--fraction-as", "cores"),
+    ],
+)
+def test_a_value_out_of_range_is_refused_with_its_flag(words):
+    done = CliRunner().invoke(command, words)
+    assert done.exit_code == 2
+    assert f"{words[0]}'" in done.stderr
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(("--policy", "best"), "no placement policy 'best'", id="policy"),
-        pytest.param(("--trace", "pods.txt"), r"ends in \.csv .* or \.jsonl", id="unknown kind of trace"),
-        pytest.param(("--trace", "nowhere.csv"), "no such file", id="no trace"),
-        pytest.param(("--resample",), "--resample draws from a trace", id="resample nothing"),
-        pytest.param(("--fill", "--pods", "9"), "--pods is for Poisson", id="pods of a fill-up"),
-        pytest.param(("--trace", "x.csv", "--load", "1"), "add --resample", id="load of a replay"),
-        pytest.param(("--fleet-file", "nowhere.json"), r"nowhere\.json cannot be read: no such file", id="no fleet"),
-        pytest.param(("--fleet-file", "x.json", "--fleet", "1x1xA30"), "the whole fleet; leave", id="two fleets"),
-        pytest.param(("--profiles", "9g.90gb"), "profile 9g.90gb does not exist", id="profile"),
-        pytest.param((*SMALL, "--report", "/nowhere/out.html"), "there is no folder /nowhere", id="page"),
-        pytest.param(("--bound", "--queue", "fifo"), "Use --queue none", id="bound of a queue"),
+        pytest.param(
+            ("--policy", "best"), "--policy best: no placement policy 'best'; there are .*; or all", id="policy"
+        ),
+        pytest.param(
+            ("--trace", "pods.txt"), r"--trace pods.txt: it ends in \.csv .* or \.jsonl", id="unknown kind of trace"
+        ),
+        pytest.param(("--trace", "nowhere.csv"), "--trace nowhere.csv cannot be read: no such file", id="no trace"),
+        pytest.param(
+            ("--fleet-file", "nowhere.json"), "--fleet-file nowhere.json cannot be read: no such file", id="no fleet"
+        ),
+        pytest.param(("--fleet", "8xA30"), "--fleet '8xA30': write NODESxGPUSxMODEL", id="fleet"),
+        pytest.param(("--mix", "huge"), "--mix 'huge': 'huge' is no profile; write", id="mix"),
+        pytest.param(("--profiles", "9g.90gb"), "--profiles 9g.90gb: profile 9g.90gb does not exist", id="profile"),
+        pytest.param(
+            (*SMALL, "--report", "/nowhere/out.html"), "--report /nowhere/out.html .* there is no folder", id="page"
+        ),
     ],
 )
 def test_bad_input_is_one_line(words, said):
