@@ -6,7 +6,7 @@ import sys
 import click
 import msgspec
 
-from instaslice.kube.errors import KubeError
+from instaslice.kube.errors import KubeError, Unreachable
 from instaslice.local import cluster as clusters
 from instaslice.local.cluster import Cluster
 from instaslice.local.errors import LocalError
@@ -40,11 +40,12 @@ class ClusterStatus(msgspec.Struct):
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(name: str | None, output: str) -> None:
     """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
-    rows, unreadable = [], []
+    rows: list[ClusterStatus] = []
+    unreadable: list[Exception] = []
     for cluster in [Cluster(name)] if name else clusters.all_clusters():
         try:
             rows.append(_row(cluster))
-        except LocalError as error:
+        except (LocalError, KubeError) as error:
             unreadable.append(error)
     if output == "json":
         click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
@@ -83,7 +84,7 @@ def _nodes_ready(cluster: Cluster) -> int | None:
 
     try:
         return asyncio.run(count())
-    except (TimeoutError, KubeError):
+    except (TimeoutError, Unreachable):
         return None
 
 

@@ -30,6 +30,16 @@ def test_a_cluster_that_cannot_be_read_costs_only_its_own_row():
     assert done.exit_code == 1
 
 
+def test_a_kubeconfig_that_cannot_be_read_is_an_error_and_not_silence(monkeypatch):
+    recorded("default")
+    torn = recorded("torn")
+    torn.kubeconfig.write_text("{ not: [yaml")
+    monkeypatch.setattr("instaslice.local.process.Processes.find", lambda processes, name: object())
+    done = run("torn")
+    assert f"kubeconfig {torn.kubeconfig}" in done.stderr
+    assert done.exit_code == 1
+
+
 def test_an_api_server_that_does_not_answer_is_said_so(monkeypatch):
     recorded("default")
     monkeypatch.setattr(status, "ANSWER_SECONDS", 0.01)
