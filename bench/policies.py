@@ -8,7 +8,12 @@ lifetimes. Moves: loss at load 1.0, each refused demand may move one slice, all 
 fgd, dp and adaptive know the profiles of 2000 earlier arrivals; adaptive also guesses the load within 10 % and knows
 the regime. Differences are means over mixes with 95 % confidence intervals (normal, over mixes).
 
-    python bench/policies.py [--mixes 24] [--seeds 3]
+Two regimes are about other fleets (`fleets.py`), with eight and forty job lists each. Mixed: random fleets of two to
+four models that offer a part of their profiles in common; loss at load 0.9. Young: one to 32 GPUs of which nothing is
+known beforehand; 300 pods at load 0.8, and filling up to 0.9. There ours is compared with the best of the others, fleet
+by fleet.
+
+    python bench/policies.py [--mixes 24] [--seeds 3] [--only mixed]
 """
 
 import argparse
@@ -18,7 +23,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from random import Random
 from statistics import mean, stdev
+from typing import NamedTuple
 
+import fleets
 from workloads import GPUS, Mix, capacity, fleet, history, loss, mixes, queue
 
 from instaslice.placement import Placer, Policy, Regime, policies
@@ -32,6 +39,8 @@ lengths were tried."""
 LOADS = (0.9, 1.0, 1.1)
 WARM_UP = 4.0
 OURS = policies.DEFAULT
+MIXED_FLEETS, MIXED_SEEDS = 16, 8
+YOUNG_SEEDS = 40
 Scores = dict[str, list[float]]
 """Policy → one score for each job list."""
 
@@ -100,9 +109,30 @@ REGIMES: dict[str, Callable[[Mix, int, int], Scores]] = {
 }
 
 
-def run(task: tuple[str, int, Mix, int]) -> tuple[str, int, Scores]:
-    regime, number, mix, seeds = task
-    return regime, number, REGIMES[regime](mix, number, seeds)
+OTHER_FLEETS = {"mixed": MIXED_FLEETS, "young": len(fleets.YOUNG)}
+"""Regimes with a number of fleets of their own, instead of mixes."""
+
+
+class Task(NamedTuple):
+    """The scores of one regime on one mix, or on one fleet."""
+
+    regime: str
+    number: int
+    mix: Mix
+    seeds: int
+    mix_seed: int
+
+    def run(self) -> Scores:
+        match self.regime:
+            case "mixed":
+                return fleets.in_mixed(self.mix_seed, self.number, MIXED_SEEDS)
+            case "young":
+                return fleets.in_young(self.mix_seed, self.number, YOUNG_SEEDS)
+        return REGIMES[self.regime](self.mix, self.number, self.seeds)
+
+
+def run(task: Task) -> tuple[str, int, Scores]:
+    return task.regime, task.number, task.run()
 
 
 class Results:
@@ -126,6 +156,11 @@ class Results:
         pairs = zip(self.by_mix(regimes, policy), self.by_mix(regimes, base), strict=True)
         return [ours - theirs for ours, theirs in pairs]
 
+    def to_best(self, regime: str, policy: str, others: Sequence[str]) -> list[float]:
+        """A policy's mean on each fleet, minus that of the best of the others there."""
+        rows = zip(*(self.by_mix([regime], name) for name in (policy, *others)), strict=True)
+        return [row[0] - max(row[1:]) for row in rows]
+
     def wait_ratio(self, policy: str, base: str) -> tuple[float, float, float]:
         """The geometric mean over mixes of the ratio of mean waits, and its interval."""
         pairs = zip(self.by_mix(["queue"], policy), self.by_mix(["queue"], base), strict=True)
@@ -140,6 +175,32 @@ def half(values: Sequence[float]) -> float:
 
 def points(values: Sequence[float]) -> str:
     return f"{100 * mean(values):+.2f}±{100 * half(values):.2f}"
+
+
+def report_mixed(results: Results, mix_seed: int) -> None:
+    print("mixed: share of GPU memory placed; ours, and points over the best of the others")
+    to_best = results.to_best("mixed", OURS, fleets.PLAIN)
+    for number, (share, ahead) in enumerate(zip(results.by_mix(["mixed"], OURS), to_best, strict=True)):
+        print(f"  {share:.4f}  {100 * ahead:+.2f}  {fleets.mixed_fleet(mix_seed, number)}")
+    over = {base: points(results.differences(["mixed"], OURS, base)) for base in ("dra", "das", "fgd")}
+    print(
+        f"RESULT regime=mixed over_dra={over['dra']} over_das={over['das']} over_fgd={over['fgd']} "
+        f"to_best={points(to_best)} worst_to_best={100 * min(to_best):+.2f}"
+    )
+
+
+def report_young(results: Results) -> None:
+    print("young: share of memory slices placed; ours, and points over the best of the others")
+    to_best = results.to_best("young", OURS, fleets.PLAIN)
+    for young, share, ahead in zip(fleets.YOUNG, results.by_mix(["young"], OURS), to_best, strict=True):
+        print(f"  {share:.4f}  {100 * ahead:+.2f}  {young}")
+    several = [ahead for young, ahead in zip(fleets.YOUNG, to_best, strict=True) if not young.alone]
+    alone = [ahead for young, ahead in zip(fleets.YOUNG, to_best, strict=True) if young.alone]
+    print(
+        f"RESULT regime=young over_fgd={points(results.differences(['young'], OURS, 'fgd'))} "
+        f"to_best={points(to_best)} worst_to_best={100 * min(several):+.2f} "
+        f"single_gpu_to_best={points(alone)} single_gpu_worst={100 * min(alone):+.2f}"
+    )
 
 
 def report(results: Results) -> None:
@@ -181,15 +242,21 @@ def main() -> None:
     parser.add_argument("--mixes", type=int, default=24)
     parser.add_argument("--seeds", type=int, default=3, help="job lists for each mix and load")
     parser.add_argument("--mix-seed", type=int, default=HELD_OUT)
-    parser.add_argument("--only", choices=REGIMES, help="play one regime and print each mix")
+    parser.add_argument("--only", choices=[*REGIMES, *OTHER_FLEETS], help="play one regime and print each mix")
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
     started = time.monotonic()
     chosen = mixes(options.mix_seed, options.mixes)
     tasks = [
-        (regime, n, mix, options.seeds)
+        Task(regime, n, mix, options.seeds, options.mix_seed)
         for n, mix in enumerate(chosen)
         for regime in REGIMES
+        if options.only in (None, regime)
+    ]
+    tasks += [
+        Task(regime, n, chosen[0], options.seeds, options.mix_seed)
+        for regime, count in OTHER_FLEETS.items()
+        for n in range(count)
         if options.only in (None, regime)
     ]
     results = Results()
@@ -200,10 +267,14 @@ def main() -> None:
         f"{GPUS} GPUs, {options.mixes} mixes, {options.seeds} job lists each, {VARIANTS_TRIED} tables tried in tuning; "
         f"took {time.monotonic() - started:.0f} s"
     )
-    if options.only:
+    if options.only in (None, "mixed"):
+        report_mixed(results, options.mix_seed)
+    if options.only in (None, "young"):
+        report_young(results)
+    if options.only in REGIMES:
         for name in results.names(options.only):
             print(f"  {name:10}", *(f"{score:.4f}" for score in results.by_mix([options.only], name)))
-    else:
+    if options.only is None:
         report(results)
 
 

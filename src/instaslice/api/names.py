@@ -51,6 +51,8 @@ CONTROLLER = "instaslice-controller"
 """The field manager of the controller's writes."""
 NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""
+DEMAND = "instaslice-demand"
+"""The ConfigMap in which the controller keeps what pods asked for, so that a restart forgets nothing of it."""
 WEBHOOK = "instaslice-webhook"
 """The webhook's Service, and the stem of what else is named after it."""
 

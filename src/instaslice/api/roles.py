@@ -53,7 +53,12 @@ def controller(
         ),
         EVENTS,
     ]
-    own = [rule("coordination.k8s.io", "leases", "get create update")]
+    own = [
+        rule("coordination.k8s.io", "leases", "get create update"),
+        rule("", "configmaps", "get patch", named=[names.DEMAND]),
+        # RBAC cannot restrict `create` to a name.
+        rule("", "configmaps", "create"),
+    ]
     placeholders = []
     if taint_nodes or static_mig_labels:
         cluster.append(rule("", "nodes", "patch"))

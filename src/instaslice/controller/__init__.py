@@ -26,6 +26,7 @@
     node_admission     whether a node's state, taints and labels let a pod in
     node_capacity      what is left on each node beside what is charged to it
     scheduling         what else kube-scheduler looks at: volumes, other pods, spread, host ports
+    learning           the placement policy learns from what pods ask for, and a restart does not forget it
     taints             the taint of managed nodes
     static_mig_labels  node labels that users of static MIG layouts select by
     kept_quotas        quotas on NVIDIA's names keep counting

@@ -24,6 +24,7 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.kept_quotas import KeptQuotas
+from instaslice.controller.learning import Learning
 from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import PodCondition
@@ -59,8 +60,6 @@ HINTS = "hints"
 """The one key of a queue: hints are worked out as a whole."""
 MOST_HINTED = 200
 """Waiting pods that are considered for hints, the first in the queue."""
-LEARN_AFTER_SECONDS = 20.0
-"""Without arrivals: a time for the policy to learn from what arrived."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,6 @@ class Controller:
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
         self._client = client
-        self._policy = policy
         self._clock = clock
         self._rng = rng
         self._leads = leads
@@ -105,6 +103,9 @@ class Controller:
         self.dispatcher = Dispatcher(self.state, self.orders, clock.monotonic, rng, settings.limits)
         self._conditions = ConditionWriter(
             client, self.state, self.dispatcher.placer, self.orders, clock=clock, instance=settings.instance
+        )
+        self._learning = Learning(
+            client, policy, self.state, self.orders, clock, namespace=settings.namespace, leads=leads
         )
         self._taints = Taints(client, self.nodes, self.instaslices, clock, wanted=settings.taint_nodes)
         self._labels = StaticMigLabels(client, self.nodes, self.instaslices, clock, wanted=settings.static_mig_labels)
@@ -131,6 +132,7 @@ class Controller:
             for resource, cache in caches.items():
                 group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
             await asyncio.gather(*(cache.synced() for cache in caches.values()))
+            await self._learning.recall()
             freeze_heap()
             self.start()
             log.info("%d pods with slices or waiting, %d nodes", len(self.state.pods), len(self.instaslices))
@@ -142,7 +144,7 @@ class Controller:
             fail = partial(self._contained, ObjectKind.POD, self._fail)
             group.create_task(self.orders.failures.work(fail), name="fail pods")
             group.create_task(self._conditions.run(), name="write conditions")
-            group.create_task(self._learn(), name="learn")
+            group.create_task(self._learning.run(), name="learn")
             group.create_task(self._taints.run(), name="taint nodes")
             group.create_task(self._labels.run(), name="label nodes")
             group.create_task(self._quotas.run(), name="keep quotas")
@@ -280,17 +282,3 @@ class Controller:
             if held is None and (found := self._shapes.memory_for(pod)):
                 waiting[uid], memory[uid] = pod, found
         self._hints.set(waiting, memory)
-
-    async def _learn(self) -> None:
-        """Let the policy learn from what arrived, in quiet moments, less and less often: it takes seconds."""
-        next_at = 300
-        while True:
-            before = self.state.arrivals
-            await self._clock.sleep(LEARN_AFTER_SECONDS)
-            if self.state.arrivals >= next_at and self.state.arrivals == before and not self.orders.busy():
-                tuning = self._policy.tuning(self.state.ledger.fleet)
-                if tuning is not None:
-                    # In a thread, which must not touch what the event loop goes on changing.
-                    adopt = await asyncio.to_thread(tuning.run)
-                    adopt()
-                next_at = 4 * self.state.arrivals

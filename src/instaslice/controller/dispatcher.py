@@ -99,11 +99,17 @@ class Dispatcher:
         """Every object is known: from now on what is missing is gone. Nothing is decided before."""
         self._pods.started = True
         ledger = self.state.ledger
-        for reservation in ledger.reservations.values():
-            # Requested from an earlier process; the policy learns from it what to expect.
-            ledger.placer.arrived(Demand(tuple(tracked.allocation.profile for tracked in reservation.allocations)))
+        policy = ledger.placer.policy
+        recalled = dict(policy.asked)
+        if not recalled:
+            # The only record of what was asked for before is what was placed.
+            for reservation in ledger.reservations.values():
+                ledger.placer.arrived(Demand(tuple(tracked.allocation.profile for tracked in reservation.allocations)))
         for uid in {**ledger.reservations, **self.state.pods}:
             self._pods.reconcile(uid)
+        if recalled:
+            # Pods that already wait arrived in an earlier process, which counted them.
+            policy.recall(recalled)
         for name in ledger.nodes:
             self._orders.write_spec(name, soon=False)
         self._orders.wake()

@@ -252,6 +252,11 @@ class Lease(ApiStruct, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class ConfigMap(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
 class ObjectReference(ApiStruct, frozen=True):
     api_version: str = ""
     kind: str = ""
@@ -284,5 +289,6 @@ class Event(ApiStruct, frozen=True):
 NAMESPACES = Resource(Namespace, "Namespace", "namespaces", namespaced=False)
 PODS = Resource(Pod, "Pod", "pods")
 NODES = Resource(Node, "Node", "nodes", namespaced=False)
+CONFIG_MAPS = Resource(ConfigMap, "ConfigMap", "configmaps")
 LEASES = Resource(Lease, "Lease", "leases", group="coordination.k8s.io")
 EVENTS = Resource(Event, "Event", "events", group="events.k8s.io")

@@ -6,6 +6,7 @@ pools             the GPUs of a fleet, grouped by kind of state
 node_sets         cached sets of nodes, updated only for nodes that changed
 placer            places all slices of a pod, or none
 grants            a placement on a GPU, with names instead of numbers
+scarcity          which model to use for a profile that several models offer
 colocation        several slices on one node, and whether a node could ever hold them
 packing           some way to put several slices on the GPUs of a node, if there is one
 refusals          why a demand did not fit, and what would help

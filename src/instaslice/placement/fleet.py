@@ -47,6 +47,8 @@ class Fleet:
         self._number: dict[GpuId, int] = {}
         self._closed: dict[int, int] = {}  # GPU → its state or its free MiB
         self._why_closed: dict[int, dict[str, str]] = {}
+        self.partial = False
+        """Whether this is one node of a fleet, to try something on."""
         self.index = NodeIndex()
         """The nodes that have GPUs."""
         self.changes = self.index.changes()
@@ -72,10 +74,12 @@ class Fleet:
         """Forget a GPU and all that it holds; its node and its pool go with their last GPU."""
         self.close(gpu)
         number = self._number.pop(gpu)
-        self._closed.pop(number)
+        pool, state = self.pool_of[number], self._closed.pop(number)
+        if isinstance(pool, Pool):
+            pool.held.subtract(placement.profile for placement in pool.states.held(state))
         self._why_closed.pop(number)
         heappush(self._unused, number)
-        self._leave_pool(self.pool_of[number])
+        self._leave_pool(pool)
         node = self.node_of[number]
         node.gpus.remove(number)
         if not node.gpus:
@@ -120,6 +124,7 @@ class Fleet:
         pool = self.pool_of[number]
         if isinstance(pool, Pool):
             self._shift(number, pool, grant, pool.states.after, NotFree)
+            pool.held[str(grant.want)] += 1
         elif not isinstance(grant.want, Share) or not 0 < grant.size <= self._amount(number, pool):
             raise NotFree(f"{grant.want} does not fit GPU {grant.gpu}: {self._amount(number, pool)} MiB are free")
         else:
@@ -131,6 +136,7 @@ class Fleet:
         pool = self.pool_of[number]
         if isinstance(pool, Pool):
             self._shift(number, pool, grant, pool.states.before, NotHeld)
+            pool.held[str(grant.want)] -= 1
         elif not isinstance(grant.want, Share) or not 0 < grant.size <= pool.memory_mib - self._amount(number, pool):
             raise NotHeld(f"GPU {grant.gpu} does not hold {grant.want}")
         else:
@@ -186,6 +192,7 @@ class Fleet:
     def copy_of(self, node: FleetNode) -> "Fleet":
         """A fleet with only this node and its open GPUs, to try something on."""
         copy = Fleet()
+        copy.partial = True
         for number in node.gpus:
             pool = self.pool_of[number]
             if number in self._closed:

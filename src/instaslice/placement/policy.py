@@ -5,13 +5,21 @@ through all of them in order when a pod needs several slices on one node.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Final, NamedTuple, Protocol
 
 from instaslice.geometry import States
 from instaslice.placement.demands import Admits, Prefers
 from instaslice.placement.fleet import Fleet
+
+FIRST_TUNING: Final = 32
+"""Arrivals after which a policy has something to learn from."""
+
+
+def next_tuning(arrivals: int) -> int:
+    """After how many arrivals to learn again: what is known changes less and less, but old demand is forgotten."""
+    return arrivals + min(3 * arrivals, 4000)
 
 
 class Regime(Enum):
@@ -64,8 +72,17 @@ class Policy(ABC):
         """A slice of this profile was asked for, whether or not it fitted. Called once for each slice."""
         return
 
+    @property
+    def asked(self) -> Mapping[str, float]:
+        """What has arrived, in slices by profile, as far as it is remembered: all that a restart has to keep."""
+        return {}
+
+    def recall(self, asked: Mapping[str, float]) -> None:
+        """Remember this, what `asked` was in an earlier process, in place of what has arrived so far."""
+        return
+
     def tuning(self, fleet: Fleet, regime: Regime = Regime.QUEUE, concurrent: float | None = None) -> "Tuning | None":
-        """What to think about, now that some hundred slices have arrived: a copy of all that it takes, so that another
+        """What to think about, now that some tens of slices have arrived: a copy of all that it takes, so that another
         thread may do the thinking. None from a policy that learns nothing.
 
         `concurrent` is how many slices would run at once if all fitted, as far as the caller knows.

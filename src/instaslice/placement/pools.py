@@ -5,6 +5,7 @@ numbers here; the fleet knows their names.
 """
 
 from bisect import bisect_left, insort
+from collections import Counter
 from collections.abc import Iterator
 
 from instaslice.geometry import Model, States
@@ -62,6 +63,11 @@ class Pool:
         self.states = States.of(model)
         self.kinds = self.states.kinds
         self.present = 0
+        self.used = 0
+        """Memory slices taken on these GPUs."""
+        self.held: Counter[str] = Counter()
+        """Slices by profile, on closed GPUs too. Kept by the fleet: a kind does not say which profiles it holds."""
+        self._count = 0
         self._kind = self.kinds.of
         self._by_kind: dict[int, GpuSet] = {}
         self._state_of = state_of
@@ -75,6 +81,8 @@ class Pool:
         if not members.count:
             self.present |= 1 << kind
         members.add(gpu)
+        self._count += 1
+        self.used += self.kinds.used[kind]
 
     def leave(self, gpu: int) -> int:
         """Take a GPU out of the pool and return the state it was in."""
@@ -85,6 +93,8 @@ class Pool:
         members.remove(gpu)
         if not members.count:
             self.present ^= 1 << kind
+        self._count -= 1
+        self.used -= self.kinds.used[kind]
         return state
 
     def lowest(self, kind: int) -> int:
@@ -104,7 +114,7 @@ class Pool:
         return found
 
     def __len__(self) -> int:
-        return sum(members.count for members in self._by_kind.values())
+        return self._count
 
 
 class SharedPool:

@@ -49,7 +49,7 @@ def by_worth(kinds: Kinds, profile: int, worth: Sequence[float]) -> Ranking:
 class RankedPolicy(Policy):
     """A policy made of one ranking for each profile of each geometry, computed when first needed.
 
-    Where several models have the profile, the one with least memory is used first: it is of least use to others.
+    Where several models have the profile, the one with least memory is used first, unless `pools` says otherwise.
     Between GPUs of the same score the lowest number wins.
     """
 
@@ -59,6 +59,10 @@ class RankedPolicy(Policy):
     @abstractmethod
     def rank(self, kinds: Kinds, profile: int) -> Ranking:
         """The ranking of one profile; called once for each geometry until `invalidate`."""
+
+    def pools(self, fleet: Fleet, profile: str) -> Sequence[Pool]:
+        """The pools of a fleet in the order in which a profile tries them; also those that do not have it."""
+        return fleet.pools
 
     def invalidate(self) -> None:
         """Compute the rankings again when they are next needed: the table has changed."""
@@ -74,7 +78,7 @@ class RankedPolicy(Policy):
     ) -> Candidate | None:
         if admits is not None or prefers is not None:
             return next(self.candidates(fleet, profile, admits, prefers), None)
-        for pool in fleet.pools:
+        for pool in self.pools(fleet, profile):
             ranking = self._ranking(pool.kinds, profile)
             if ranking is None:
                 continue
@@ -86,7 +90,7 @@ class RankedPolicy(Policy):
     def candidates(
         self, fleet: Fleet, profile: str, admits: Admits | None = None, prefers: Prefers | None = None
     ) -> Iterator[Candidate]:
-        for pool in fleet.pools:
+        for pool in self.pools(fleet, profile):
             ranking = self._ranking(pool.kinds, profile)
             if ranking is None or not pool.present & ranking.fits:
                 continue

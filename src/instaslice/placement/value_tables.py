@@ -4,13 +4,33 @@ A table V gives each kind a number; placing a slice moves a GPU from s to t and 
 profile of the geometry its share of what is asked for, by index; it sums to 1 where any of them is asked for.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from instaslice.geometry import Kinds, Profile
 
 Table = list[float]
 MakeTable = Callable[[Kinds, Sequence[float]], Table]
 """From the kinds of a geometry and the mix of demand to the worth of each kind."""
+
+
+_IMAGINED: Final = 6.0
+"""Arrivals that are imagined before the first, shared equally by the profiles: the first ten tell little."""
+
+
+def expected(geometries: Iterable[Kinds], asked: Mapping[str, float]) -> dict[str, float]:
+    """What to expect after these arrivals, in arrivals: what was asked for, and a little of every other profile of the
+    fleet. Profiles with an extra such as `+me` are expected only once they were asked for."""
+    plain = {
+        profile.name
+        for kinds in geometries
+        for profile in kinds.profiles
+        if profile.starts and profile.name.endswith("gb")
+    }
+    belief = Counter({name: _IMAGINED / len(plain) for name in sorted(plain)})
+    belief.update(asked)
+    return dict(belief)
 
 
 def mix_of(kinds: Kinds, asked: Mapping[str, float]) -> tuple[float, ...]:

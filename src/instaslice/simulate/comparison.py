@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from instaslice.placement import policies
-from instaslice.placement.policy import Regime
+from instaslice.placement.policy import FIRST_TUNING, Regime
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import Job
 from instaslice.simulate.outcome import Outcome, PolicyOutcome, RunHistory, outcome, policy_outcome, run_history
@@ -22,7 +22,6 @@ Bound = Callable[[Sequence[Job]], float]
 _REPORT_EVERY: Final = 2000
 _KNOWN: Final = 2000
 """Arrivals that an informed policy has seen before the run."""
-_FIRST_TUNING: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def _run(scenario: Scenario, name: str, seed: int, progress: Progress | None) ->
         policy.tune(run.fleet, _regime(scenario), concurrent)
     else:
         policy = policies.named(name, random=random)
-        run = Simulation(scenario.plan, policy, scenario.rules, workload.asked, _FIRST_TUNING)
+        run = Simulation(scenario.plan, policy, scenario.rules, workload.asked, FIRST_TUNING)
     jobs = _jobs(scenario, seed)
     run.run(_reporting(jobs, name, progress) if progress else jobs)
     return run

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from instaslice.placement import Demand, Grant, NodeName, Placer, Plan, Policy, WaitingQueue, moves
 from instaslice.placement.longest_waiting import PATIENCE, LongestWaiting
-from instaslice.placement.policy import Regime
+from instaslice.placement.policy import Regime, next_tuning
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.jobs import NEVER, Job, Wants
 from instaslice.simulate.occupancy import Levels, Occupancy
@@ -143,7 +143,7 @@ class Simulation:
             self._placer.policy.tune(
                 self.fleet, Regime.LOSS if self.rules.queue is QueueDiscipline.NONE else Regime.QUEUE
             )
-            self._learns_at *= 4  # what is known changes less and less
+            self._learns_at = next_tuning(number)
         if self.rules.queue is QueueDiscipline.NONE:
             if not self._try(demand, number, job):
                 self._refused(number, wants)

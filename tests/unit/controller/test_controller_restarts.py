@@ -1,7 +1,5 @@
 """A controller that was killed is started anew: what the one before was about to do is still done."""
 
-from collections import Counter
-
 import msgspec
 import pytest
 from world import World
@@ -54,15 +52,29 @@ def test_a_node_whose_agent_is_silent_is_still_left_alone(world):
 def test_what_runs_tells_what_to_expect():
     """Otherwise 32 slices of one profile would be taken for all that ever comes, and nothing be kept open."""
     world = World()
-    world.add_node("a", gpus=8)
+    world.add_node("a")
     world.add_pod("3g.20gb")
     world.settle()
-    world.begin()
-    for _ in range(36):
-        world.add_pod("1g.5gb")
+    world.add_pod("7g.40gb")
     world.settle()
-    held = Counter(each.gpu for each in world.spec("a").allocations if each.profile == "1g.5gb")
-    assert (sum(held.values()), max(held.values())) == (36, 5)
+    world.begin()
+    assert world.controller.state.ledger.placer.policy.asked == {"3g.20gb": 1, "7g.40gb": 1}, (
+        "what runs, and what waits"
+    )
+
+
+def test_what_is_remembered_of_an_earlier_process_is_not_counted_again():
+    world = World()
+    world.add_node("a")
+    world.add_pod("3g.20gb")
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.remembered = {"3g.20gb": 20, "7g.40gb": 30}
+    world.begin()
+    assert world.controller.state.ledger.placer.policy.asked == {"3g.20gb": 20, "7g.40gb": 30}
+    world.add_pod("3g.20gb")
+    world.settle()
+    assert world.controller.state.ledger.placer.policy.asked == {"3g.20gb": 21, "7g.40gb": 30}
 
 
 def test_a_pod_is_told_of_the_slices_that_it_got(world):
@@ -92,7 +104,7 @@ def test_of_two_promises_by_two_leaders_the_one_that_the_pod_runs_on_stays(elsew
     world.add_node("a")
     (runs,) = world.spec("b").allocations
     name = "a" if elsewhere else "b"
-    late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=4, state=AllocationState.CREATING)
+    late = msgspec.structs.replace(runs, id=f"{uid}-late-0", gpu=f"{name}/0", start=0, state=AllocationState.CREATING)
     with world.unattended():
         # First in its object, which is read first.
         thing = world.instaslices[name]

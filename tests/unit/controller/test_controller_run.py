@@ -279,7 +279,7 @@ async def test_the_policy_thinks_in_a_quiet_moment_and_ever_more_seldom():
             await until(lambda: len(policy.thoughts) >= times)
             assert len(policy.thoughts) == times
 
-        await arrive(299)
+        await arrive(31)
         await passes(world.clock, 21)
         await thought(0)
         for _ in range(3):
@@ -289,13 +289,23 @@ async def test_the_policy_thinks_in_a_quiet_moment_and_ever_more_seldom():
         await passes(world.clock, 41)
         await thought(1)
         await passes(world.clock, 100)
-        await arrive(800)
+        await arrive(100)
         await passes(world.clock, 100)
         await thought(1)
-        await arrive(200)
+        await arrive(10)
         await passes(world.clock, 100)
         await thought(2)
         assert policy.thoughts == [1, 1]
+
+
+async def test_the_policy_thinks_at_last_though_pods_arrive_all_the_time():
+    plant, policy = Plant(), Thinking()
+    async with plant.running(policy) as controller:
+        for _ in range(12):
+            assert not policy.thoughts
+            controller.state.arrivals += 20
+            await passes(plant.world.clock, 10)
+        await until(lambda: policy.thoughts)
 
 
 async def test_autoscalers_are_shown_what_a_node_of_a_known_kind_would_hold():

@@ -47,10 +47,11 @@ def held(world):
 
 def test_a_pod_keeps_its_gate_while_no_pod_could_start_there_though_its_slice_is_made(world, held):
     assert reported(world) == [SliceState.CREATED], "the status says what is"
+    (start,) = [each.start for each in world.spec("a").allocations]
     assert gated(world.pods[held]) and world.on(held) == "a"
     told = why(world, held)
     assert (told.ready, told.reason) == (False, "NodeNotServing")
-    assert told.message == f"1g.5gb at 0 of GPU 0 on node a: created, but no pod can start there now: {SILENT}"
+    assert told.message == f"1g.5gb at {start} of GPU 0 on node a: created, but no pod can start there now: {SILENT}"
     assert held in world.told
 
 

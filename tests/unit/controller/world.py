@@ -90,6 +90,7 @@ class World:
         self.policy = policy
         self.clock = FakeClock(start=0.0)
         self.limits = Limits(**limits)
+        self.remembered = {}  # what the next controller knows of earlier demand, in slices by profile
         self.server = MemoryServer(now=self.clock.now)
         self.nodes, self.instaslices, self.pods = {}, {}, {}  # as the server has them; pods by uid
         self.hardware = defaultdict(dict)  # gpu → start → profile
@@ -128,6 +129,7 @@ class World:
         for resource, cache in _caches(controller).items():
             cache.replace({key_of(thing): thing for thing in self.server.all(resource)})
         self.controller = controller
+        controller.state.ledger.placer.policy.recall(self.remembered)
         controller.start()
 
     @contextmanager
