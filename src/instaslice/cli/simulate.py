@@ -20,9 +20,9 @@ from instaslice.simulate.comparison import Scenario, compare
 from instaslice.simulate.fleets import FleetPlan
 from instaslice.simulate.fractions import FractionAs
 from instaslice.simulate.jobs import Trace
-from instaslice.simulate.settings import Settings, Value
+from instaslice.simulate.settings import SimulationSettings, Value
 from instaslice.simulate.simulation import QueueDiscipline, Rules
-from instaslice.simulate.void_flags import Combination, Source
+from instaslice.simulate.void_flags import Combination, PodSource
 
 EXAMPLES = """\b
 Examples:
@@ -168,7 +168,7 @@ def command(
     Exact and repeatable: the same flags print the same numbers. Nothing is started and no cluster is needed.
     """
     source = _source(fill, trace, resample)
-    discipline = QueueDiscipline(queue or ("backfill" if source is Source.REPLAY else "none"))
+    discipline = QueueDiscipline(queue or ("backfill" if source is PodSource.REPLAY else "none"))
     chosen = tuple(dict.fromkeys(names)) or (policies.DEFAULT,)
     for name in chosen:
         _known_policy(name)
@@ -197,7 +197,7 @@ def command(
     else:
         values |= {"mix": mix, "load": load, "pods": pods, "life": life, "lives": lives}
         workload = workloads.poisson(plan, mixes.read(mix, plan), load, 1000 * life, pods, lives)
-    cold = warm_up if warm_up is not None else 0.2 if source in (Source.ARRIVALS, Source.RESAMPLE) else 0.0
+    cold = warm_up if warm_up is not None else 0.2 if source in (PodSource.ARRIVALS, PodSource.RESAMPLE) else 0.0
     values["queue"] = discipline.value
     if discipline is QueueDiscipline.BACKFILL:
         values["patience"] = "never" if patience is None else patience
@@ -212,7 +212,7 @@ def command(
     patience_ms = None if patience is None else round(1000 * patience)
     rules = Rules(discipline, create_ms, destroy_ms, int(cold * workload.count), moves, movable, patience_ms)
     scenario = Scenario(plan, workload, rules, chosen, tuple(range(seed, seed + seeds)), not unknown_mix)
-    settings = Settings({flag: value for flag, value in values.items() if value is not False}, skipped)
+    settings = SimulationSettings({flag: value for flag, value in values.items() if value is not False}, skipped)
 
     output = "json" if as_json else output
     if aim is not None:
@@ -221,7 +221,9 @@ def command(
         _compare(scenario, settings, with_bound, page, output)
 
 
-def _compare(scenario: Scenario, settings: Settings, with_bound: bool, page: Path | None, output: str) -> None:
+def _compare(
+    scenario: Scenario, settings: SimulationSettings, with_bound: bool, page: Path | None, output: str
+) -> None:
     if page is not None:
         report.check(page)
     if with_bound:
@@ -248,7 +250,7 @@ def _compare(scenario: Scenario, settings: Settings, with_bound: bool, page: Pat
         click.echo(f"Report: {page}")
 
 
-def _find(scenario: Scenario, settings: Settings, target: sizing.Target, output: str) -> None:
+def _find(scenario: Scenario, settings: SimulationSettings, target: sizing.Target, output: str) -> None:
     with LateProgress(None) as progress:
         needed = sizing.needed(scenario, target, progress)
     if output != "table":
@@ -267,12 +269,12 @@ def _given(ctx: click.Context) -> frozenset[str]:
     )
 
 
-def _source(fill: bool, trace: Path | None, resample: bool) -> Source:
+def _source(fill: bool, trace: Path | None, resample: bool) -> PodSource:
     if fill:
-        return Source.FILL
+        return PodSource.FILL
     if trace is None:
-        return Source.ARRIVALS
-    return Source.RESAMPLE if resample else Source.REPLAY
+        return PodSource.ARRIVALS
+    return PodSource.RESAMPLE if resample else PodSource.REPLAY
 
 
 def _known_policy(name: str) -> None:
@@ -336,7 +338,7 @@ def _print_data(facts: report.Facts, output: str) -> None:
 
 
 def _print_tables(
-    scenario: Scenario, settings: Settings, tables: list[tuple[str, summary.Table]], notes: list[str]
+    scenario: Scenario, settings: SimulationSettings, tables: list[tuple[str, summary.Table]], notes: list[str]
 ) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -28,7 +28,7 @@ from instaslice.controller.slice_holders import Holder, holders, owner_of, rollo
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
-from instaslice.kube.workloads import Workload
+from instaslice.kube.workloads import WorkloadResource
 from instaslice.placement import NodeName, Policy, Refusal, RequestKey
 
 
@@ -111,7 +111,7 @@ class Explainer:
         """Of waiting pods: those with one request wait for the same."""
         self._can_run: dict[RequestKey, bool] = {}
 
-    def explain(self, pod: Pod, deployment: Workload | None = None) -> Explanation:
+    def explain(self, pod: Pod, deployment: WorkloadResource | None = None) -> Explanation:
         """What the controller would say about the pod now. `deployment` is the one that it belongs to, if it can be
         read."""
         brief, uid = self._brief(pod), pod.metadata.uid

@@ -14,7 +14,7 @@ from instaslice.api import names
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key
-from instaslice.kube.workloads import Workload
+from instaslice.kube.workloads import WorkloadResource
 from instaslice.placement import NodeName
 
 TEMPLATE_HASH = "pod-template-hash"
@@ -69,7 +69,7 @@ def holders(
     return sorted(found, key=lambda each: (each.since is None, each.since, each.node, each.pod))
 
 
-def rollout(pod: Pod, held: Iterable[Holder], others: Iterable[Pod], deployment: Workload | None) -> str:
+def rollout(pod: Pod, held: Iterable[Holder], others: Iterable[Pod], deployment: WorkloadResource | None) -> str:
     """What to say where older pods of the pod's own Deployment hold slices that it could use; "" where none does."""
     owner = owner_of(pod)
     if owner is None or owner[0] != "Deployment":
@@ -92,7 +92,7 @@ def rollout(pod: Pod, held: Iterable[Holder], others: Iterable[Pod], deployment:
     )
 
 
-def _advice(name: str, namespace: str, deployment: Workload | None) -> str:
+def _advice(name: str, namespace: str, deployment: WorkloadResource | None) -> str:
     patch = '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'
     remedy = f"kubectl patch deployment {name} -n {namespace} -p '{patch}'"
     if deployment is None:

@@ -19,12 +19,12 @@ from instaslice.doctor.installation_kinds import (
     POLICIES,
     QUOTAS,
     WEBHOOKS,
-    ClientConfig,
+    AdmissionPolicy,
     Definition,
-    Hook,
-    Policy,
     PolicyBinding,
     Quota,
+    RegisteredWebhook,
+    WebhookAddress,
     WebhookConfiguration,
 )
 from instaslice.kube.client import Client
@@ -53,7 +53,7 @@ class Answer(msgspec.Struct, frozen=True):
     unknown: str = ""
 
 
-Call = Callable[[Client, ClientConfig], Awaitable[Answer]]
+Call = Callable[[Client, WebhookAddress], Awaitable[Answer]]
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Installation:
     webhooks: Sequence[WebhookConfiguration] | None = None
     answers: dict[str, Answer] = field(default_factory=dict)
     """By the name of the webhook's configuration."""
-    policies: Sequence[Policy] | None = None
+    policies: Sequence[AdmissionPolicy] | None = None
     bindings: Sequence[PolicyBinding] | None = None
     leases: Sequence[Lease] | None = None
     renewed_meanwhile: bool = False
@@ -76,7 +76,7 @@ class Installation:
     not_checked: Sequence[Finding] = ()
 
     @property
-    def hooks(self) -> list[tuple[str, Hook]]:
+    def hooks(self) -> list[tuple[str, RegisteredWebhook]]:
         """Our hooks, each with the name of its configuration."""
         return [
             (each.metadata.name, hook)

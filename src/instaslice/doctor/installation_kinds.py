@@ -17,29 +17,29 @@ class ServiceReference(ApiStruct, frozen=True):
     port: int = 443
 
 
-class ClientConfig(ApiStruct, frozen=True):
+class WebhookAddress(ApiStruct, frozen=True):
     url: str = ""
     service: ServiceReference | None = None
     ca_bundle: str = ""
 
 
-class Hook(ApiStruct, frozen=True):
+class RegisteredWebhook(ApiStruct, frozen=True):
     name: str
-    client_config: ClientConfig = ClientConfig()
+    client_config: WebhookAddress = WebhookAddress()
     failure_policy: str = "Fail"
     namespace_selector: LabelSelector | None = None
 
 
 class WebhookConfiguration(ApiStruct, frozen=True):
     metadata: ObjectMeta
-    webhooks: list[Hook] | None = None
+    webhooks: list[RegisteredWebhook] | None = None
 
 
 class PolicySpec(ApiStruct, frozen=True):
     failure_policy: str = "Fail"
 
 
-class Policy(ApiStruct, frozen=True):
+class AdmissionPolicy(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: PolicySpec = PolicySpec()
 
@@ -93,7 +93,7 @@ WEBHOOKS = Resource(
     namespaced=False,
 )
 POLICIES = Resource(
-    Policy, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=ADMISSION, namespaced=False
+    AdmissionPolicy, "ValidatingAdmissionPolicy", "validatingadmissionpolicies", group=ADMISSION, namespaced=False
 )
 BINDINGS = Resource(
     PolicyBinding,

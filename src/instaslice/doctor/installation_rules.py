@@ -14,7 +14,7 @@ from instaslice.api import crd, names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
-from instaslice.doctor.installation_kinds import Definition, Hook
+from instaslice.doctor.installation_kinds import Definition, RegisteredWebhook
 from instaslice.doctor.renamed_rules import pod_seen, quota_counts
 from instaslice.kube.core import Node, Pod
 
@@ -53,7 +53,7 @@ def webhook_called(installation: Installation) -> Iterator[Finding]:
                 yield Finding(Invariant.WEBHOOK_CALLED, f"mutatingwebhookconfiguration {name}", message)
 
 
-def _faults(hook: Hook, installation: Installation) -> Iterator[str]:
+def _faults(hook: RegisteredWebhook, installation: Installation) -> Iterator[str]:
     if hook.failure_policy != "Fail":
         yield (
             f"has the failurePolicy {hook.failure_policy}: while the webhook is down, pods are admitted with "

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from instaslice.doctor.installation import Answer
-from instaslice.doctor.installation_kinds import ClientConfig, ServiceReference
+from instaslice.doctor.installation_kinds import ServiceReference, WebhookAddress
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.config import trusting
 from instaslice.kube.errors import KubeError, NotFound
@@ -51,7 +51,7 @@ SERVICES = Resource(Service, "Service", "services")
 ENDPOINT_SLICES = Resource(EndpointSlice, "EndpointSlice", "endpointslices", group="discovery.k8s.io")
 
 
-async def call(client: Client, config: ClientConfig) -> Answer:
+async def call(client: Client, config: WebhookAddress) -> Answer:
     """Connect to the webhook at the address of its configuration."""
     try:
         trusted = base64.b64decode(config.ca_bundle, validate=True).decode()

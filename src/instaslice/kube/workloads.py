@@ -30,13 +30,13 @@ class WorkloadStatus(ApiStruct, frozen=True):
     conditions: list[Condition] | None = None
 
 
-class Workload(ApiStruct, frozen=True):
+class WorkloadResource(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
 
 
-DEPLOYMENTS = Resource(Workload, "Deployment", "deployments", group="apps")
-REPLICA_SETS = Resource(Workload, "ReplicaSet", "replicasets", group="apps")
-STATEFUL_SETS = Resource(Workload, "StatefulSet", "statefulsets", group="apps")
-JOBS = Resource(Workload, "Job", "jobs", group="batch")
+DEPLOYMENTS = Resource(WorkloadResource, "Deployment", "deployments", group="apps")
+REPLICA_SETS = Resource(WorkloadResource, "ReplicaSet", "replicasets", group="apps")
+STATEFUL_SETS = Resource(WorkloadResource, "StatefulSet", "statefulsets", group="apps")
+JOBS = Resource(WorkloadResource, "Job", "jobs", group="batch")

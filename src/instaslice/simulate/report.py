@@ -12,7 +12,7 @@ from instaslice.errors import BadInput
 from instaslice.geometry import Placement, States
 from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import PolicyOutcome, RunHistory
-from instaslice.simulate.settings import Settings, Value
+from instaslice.simulate.settings import SimulationSettings, Value
 from instaslice.simulate.sizing import NeededFleet, Target
 from instaslice.simulate.summary import notes, profile_rows, profile_title, results, seconds, settings_rows, waited
 
@@ -51,17 +51,17 @@ class SizingFacts(Facts, kw_only=True):
     needed: tuple[NeededFleet, ...]
 
 
-def facts(scenario: Scenario, settings: Settings, found: Comparison) -> ComparisonFacts:
+def facts(scenario: Scenario, settings: SimulationSettings, found: Comparison) -> ComparisonFacts:
     return ComparisonFacts(**_simulated(scenario, settings), policies=found.policies, bounds=found.bounds)
 
 
 def sizing_facts(
-    scenario: Scenario, settings: Settings, target: Target, needed: tuple[NeededFleet, ...]
+    scenario: Scenario, settings: SimulationSettings, target: Target, needed: tuple[NeededFleet, ...]
 ) -> SizingFacts:
     return SizingFacts(**_simulated(scenario, settings), target=target, needed=needed)
 
 
-def _simulated(scenario: Scenario, settings: Settings) -> dict[str, Any]:
+def _simulated(scenario: Scenario, settings: SimulationSettings) -> dict[str, Any]:
     return {
         "version": __version__,
         "command": settings.command,
@@ -142,7 +142,7 @@ def check(path: Path) -> None:
         raise BadInput(f"--report {path} cannot be written: there is no folder {path.parent}")
 
 
-def write(path: Path, scenario: Scenario, settings: Settings, found: Comparison) -> None:
+def write(path: Path, scenario: Scenario, settings: SimulationSettings, found: Comparison) -> None:
     """Write the page. Raises BadInput where the file cannot be written."""
     template = resources.files(__package__).joinpath("page.html").read_text(encoding="utf-8")
     # Inside a script element only `<` could end it; JSON may write it as an escape.
@@ -153,7 +153,7 @@ def write(path: Path, scenario: Scenario, settings: Settings, found: Comparison)
         raise BadInput(f"--report {path} cannot be written: {error.strerror}") from None
 
 
-def _page(scenario: Scenario, settings: Settings, found: Comparison) -> ReportPage:
+def _page(scenario: Scenario, settings: SimulationSettings, found: Comparison) -> ReportPage:
     first, table = found.histories[0], results(scenario, found)
     geometries = list(dict.fromkeys(first.geometries))
     asked = sum(run.slices_asked for run in found.policies[0].runs)

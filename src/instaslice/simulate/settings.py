@@ -8,7 +8,7 @@ Value = bool | int | float | str | tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class SimulationSettings:
     """Values by flag without its dashes, defaults included; flags that have no effect on this result are left out.
 
     `skipped` are rows of a trace that ask for no GPU.

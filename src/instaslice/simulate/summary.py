@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
-from instaslice.simulate.settings import Settings, number
+from instaslice.simulate.settings import SimulationSettings, number
 from instaslice.simulate.simulation import QueueDiscipline
 from instaslice.simulate.sizing import NeededFleet, Target
 
@@ -38,7 +38,7 @@ SIZING_MEANINGS: Final[Mapping[str, str]] = {
 }
 
 
-def settings_rows(scenario: Scenario, settings: Settings) -> Iterator[tuple[str, str]]:
+def settings_rows(scenario: Scenario, settings: SimulationSettings) -> Iterator[tuple[str, str]]:
     """What was simulated, a line each: name and value."""
     values, plan, rules = settings.values, scenario.plan, scenario.rules
     only = f", only {values['profiles']}" if "profiles" in values else ""

@@ -11,7 +11,7 @@ from instaslice.placement.ranked_policies import ValueTablePolicy
 from instaslice.simulate.simulation import QueueDiscipline
 
 
-class Source(Enum):
+class PodSource(Enum):
     """Where pods come from."""
 
     ARRIVALS = "Poisson arrivals"
@@ -24,7 +24,7 @@ class Combination(NamedTuple):
     """The flags that were given, and what decides whether they have an effect."""
 
     given: frozenset[str]
-    source: Source
+    source: PodSource
     queue: QueueDiscipline
     moves: int
     trace: Path | None
@@ -46,7 +46,7 @@ def _missing(flag: str) -> Callable[[Combination], bool]:
     return lambda run: flag not in run.given
 
 
-def _from(*sources: Source) -> Callable[[Combination], bool]:
+def _from(*sources: PodSource) -> Callable[[Combination], bool]:
     return lambda run: run.source in sources
 
 
@@ -56,8 +56,8 @@ def _learns(name: str) -> bool:
     return policy is None or isinstance(policy, ValueTablePolicy) or type(policy).arrived is not Policy.arrived
 
 
-_TRACES = _from(Source.REPLAY, Source.RESAMPLE)
-_FILL = _from(Source.FILL)
+_TRACES = _from(PodSource.REPLAY, PodSource.RESAMPLE)
+_FILL = _from(PodSource.FILL)
 
 _RULES: Final = (
     _Rule("--fleet", _given("--fleet-file"), "--fleet-file states the whole fleet; leave --fleet away"),
@@ -69,14 +69,14 @@ _RULES: Final = (
     _Rule("--fraction-as", lambda run: run.trace is None or run.trace.suffix != ".csv",
           "only a .csv trace states fractions of a GPU; name one with --trace, or leave --fraction-as away"),
     _Rule("--mix", _TRACES, "the trace says which pods arrive; leave --mix or --trace away"),
-    _Rule("--load", _from(Source.REPLAY), "a trace has its own times; add --resample to draw from it at a --load"),
-    _Rule("--pods", _from(Source.REPLAY), "a trace has its number of pods; add --resample to draw --pods from it"),
+    _Rule("--load", _from(PodSource.REPLAY), "a trace has its own times; add --resample to draw from it at a --load"),
+    _Rule("--pods", _from(PodSource.REPLAY), "a trace has its number of pods; add --resample to draw --pods from it"),
     _Rule("--pods", _FILL, "--fill computes how many pods come; change that with --load"),
     _Rule("--life", _TRACES, "the trace says how long pods live; leave --life or --trace away"),
     _Rule("--life", _FILL, "pods never end with --fill; leave --life or --fill away"),
     _Rule("--lives", _TRACES, "the trace says how long pods live; leave --lives or --trace away"),
     _Rule("--lives", _FILL, "pods never end with --fill; leave --lives or --fill away"),
-    _Rule("--queue", lambda run: run.source is Source.FILL and run.queue is not QueueDiscipline.NONE,
+    _Rule("--queue", lambda run: run.source is PodSource.FILL and run.queue is not QueueDiscipline.NONE,
           "nothing ends with --fill, so a pod would wait for good; use --queue none"),
     _Rule("--create-ms", _FILL, "pods never end with --fill; leave --create-ms or --fill away"),
     _Rule("--destroy-ms", _FILL, "pods never end with --fill; leave --destroy-ms or --fill away"),

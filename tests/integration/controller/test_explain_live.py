@@ -12,9 +12,9 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, Workload
+from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, WorkloadResource
 
-QUOTAS = Resource(Workload, "ResourceQuota", "resourcequotas")
+QUOTAS = Resource(WorkloadResource, "ResourceQuota", "resourcequotas")
 WHOLE = "7g.40gb"
 
 

@@ -8,8 +8,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from instaslice.agent.kubelet.device_ids import (
     DeviceAssignments,
+    DeviceHolder,
     DeviceId,
-    Holder,
     PodSlice,
     device_id,
     profile_of,
@@ -33,7 +33,7 @@ def promise(pod, start=0, profile="1g.5gb", container="main", gpu="GPU-0"):
 
 
 def by(pod, container="main"):
-    return [Holder(container, namespace="team", pod=pod)]
+    return [DeviceHolder(container, namespace="team", pod=pod)]
 
 
 A, B = promise("a", 0), promise("b", 1)
@@ -60,7 +60,7 @@ def test_a_device_id_has_a_name_that_the_runtime_allows(profile, name):
             id="two of one container, in the order of the promise",
         ),
         pytest.param(
-            {"1g.5gb-0": [Holder("first", uid="uid-a")], "1g.5gb-1": by("a")},
+            {"1g.5gb-0": [DeviceHolder("first", uid="uid-a")], "1g.5gb-1": by("a")},
             [A, promise("a", 4, container="first")],
             {"1g.5gb-0": promise("a", 4, container="first"), "1g.5gb-1": A},
             id="an init container, known by uid",

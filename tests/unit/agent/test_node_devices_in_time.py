@@ -17,7 +17,7 @@ from instaslice.agent.kubelet.advertised_devices import AdvertisedGpu
 from instaslice.agent.kubelet.cdi import Edits
 from instaslice.agent.kubelet.cdi_files import RETRY_SECONDS
 from instaslice.agent.kubelet.device_holders import FORGET_SECONDS, INIT_SECONDS, UNEXPECTED_SECONDS
-from instaslice.agent.kubelet.device_ids import Holder
+from instaslice.agent.kubelet.device_ids import DeviceHolder
 from instaslice.agent.kubelet.device_plugin import NoSlice
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
@@ -91,7 +91,7 @@ def side(tmp_path, monkeypatch):
 
 
 def holder(pod, container="main"):
-    return Holder(container, namespace="team", pod=pod)
+    return DeviceHolder(container, namespace="team", pod=pod)
 
 
 def entry(uid, device, resource="gpu.das.com/mig-1g.5gb"):

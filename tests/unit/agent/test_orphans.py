@@ -4,7 +4,7 @@ import fitting
 import pytest
 from agent_bench import Bench
 
-from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice
+from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceHolder, DeviceId, PodSlice
 from instaslice.agent.usage import in_use
 from instaslice.api import names
 from instaslice.api.instaslice import EMPTY_STATUS
@@ -224,7 +224,7 @@ async def test_where_one_of_them_does_not_answer_everything_stays(server, device
 
 
 BOUND = {DeviceId("1g.5gb-0"): PodSlice("uid", "GPU-0", "1g.5gb", 3)}
-HELD = [Holder("main", namespace="team", pod="train")]
+HELD = [DeviceHolder("main", namespace="team", pod="train")]
 
 
 @pytest.mark.parametrize(

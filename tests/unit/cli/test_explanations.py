@@ -18,7 +18,7 @@ from instaslice.controller.slice_holders import Holder
 from instaslice.doctor import Finding, Invariant
 from instaslice.errors import BadInput
 from instaslice.kube.core import EVENTS
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, Workload
+from instaslice.kube.workloads import DEPLOYMENTS, JOBS, WorkloadResource
 
 WAITS = Explanation(
     pod="team-a/w",
@@ -107,7 +107,7 @@ def workload(resource, name="web", conditions=(), **spec):
         "status": {"conditions": list(conditions)},
     }
     server = MemoryServer()
-    server.put(resource, msgspec.convert(document, Workload))
+    server.put(resource, msgspec.convert(document, WorkloadResource))
     return server
 
 

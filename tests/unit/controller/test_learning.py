@@ -41,9 +41,8 @@ class Cluster:
         self.state = ClusterState(self.policy)
         for number in range(8):
             self.state.ledger.fleet.add_gpu(GpuId(f"g{number}"), NodeName("a"), A100)
-        self.learning = Learning(
-            self.server.client(), self.policy, self.state, Idle(), self.clock, namespace="ours", leads=lambda: self.leading
-        )  # fmt: skip
+        client, leads = self.server.client(), lambda: self.leading
+        self.learning = Learning(client, self.policy, self.state, Idle(), self.clock, namespace="ours", leads=leads)
 
     def arrive(self, **counts):
         for profile, count in counts.items():

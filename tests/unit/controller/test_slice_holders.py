@@ -12,7 +12,7 @@ from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.slice_holders import TEMPLATE_HASH, owner_of
 from instaslice.kube.core import Condition
 from instaslice.kube.meta import OwnerReference
-from instaslice.kube.workloads import Workload
+from instaslice.kube.workloads import WorkloadResource
 from instaslice.placement import policies
 
 
@@ -110,7 +110,7 @@ def test_slices_that_we_did_not_create_are_named_too():
 
 def deployment(strategy, replicas=2):
     spec = {"replicas": replicas, "strategy": strategy}
-    return msgspec.convert({"metadata": {"name": "web", "namespace": "team-a"}, "spec": spec}, Workload)
+    return msgspec.convert({"metadata": {"name": "web", "namespace": "team-a"}, "spec": spec}, WorkloadResource)
 
 
 def surge(most):

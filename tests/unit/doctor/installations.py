@@ -8,7 +8,7 @@ from small_worlds import NOW
 
 from instaslice.api import crd
 from instaslice.doctor.installation import LEASE, Answer, Installation
-from instaslice.doctor.installation_kinds import Definition, Policy, PolicyBinding, Quota, WebhookConfiguration
+from instaslice.doctor.installation_kinds import AdmissionPolicy, Definition, PolicyBinding, Quota, WebhookConfiguration
 from instaslice.kube.core import LeaseSpec, Namespace
 from instaslice.kube.lease import Lease, micro_time
 from instaslice.kube.meta import Key, ObjectMeta
@@ -38,7 +38,7 @@ def behind_a_service(**config):
 
 
 def policy(name="instaslice-pods", failure="Fail"):
-    return msgspec.convert({"metadata": {"name": name}, "spec": {"failurePolicy": failure}}, Policy)
+    return msgspec.convert({"metadata": {"name": name}, "spec": {"failurePolicy": failure}}, AdmissionPolicy)
 
 
 def binding(name="instaslice-pods", *actions):

@@ -10,7 +10,7 @@ import pytest
 from installations import bundle
 from memory_server import MemoryServer
 
-from instaslice.doctor.installation_kinds import ClientConfig, ServiceReference
+from instaslice.doctor.installation_kinds import ServiceReference, WebhookAddress
 from instaslice.doctor.webhook_call import ENDPOINT_SLICES, SERVICES, EndpointSlice, Service, call
 from instaslice.kube.config import load_pair
 from instaslice.webhook.certificates import Lifetimes, advance
@@ -37,7 +37,7 @@ async def serving(state=OURS, *, tls=True):
 
 
 def at(port, ca=None):
-    return ClientConfig(url=f"https://127.0.0.1:{port}/mutate", ca_bundle=bundle(OURS.trusted) if ca is None else ca)
+    return WebhookAddress(url=f"https://127.0.0.1:{port}/mutate", ca_bundle=bundle(OURS.trusted) if ca is None else ca)
 
 
 async def test_one_that_answers_as_its_configuration_says():
@@ -84,7 +84,7 @@ def behind(server, address="127.0.0.1", ready=True):
 
 async def of_service(server, port=443):
     reference = msgspec.structs.replace(REFERENCE, port=port)
-    return await call(server.client(), ClientConfig(service=reference, ca_bundle=bundle(OURS.trusted)))
+    return await call(server.client(), WebhookAddress(service=reference, ca_bundle=bundle(OURS.trusted)))
 
 
 async def test_a_service_is_called_by_its_name_at_its_cluster_address():

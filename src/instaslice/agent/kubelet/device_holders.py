@@ -10,7 +10,14 @@ import grpc.aio
 import msgspec
 
 from instaslice.agent.kubelet import pod_resources
-from instaslice.agent.kubelet.device_ids import DeviceAssignments, DeviceId, Holder, PodSlice, SliceAddress, profile_of
+from instaslice.agent.kubelet.device_ids import (
+    DeviceAssignments,
+    DeviceHolder,
+    DeviceId,
+    PodSlice,
+    SliceAddress,
+    profile_of,
+)
 from instaslice.agent.kubelet.device_plugin import NoSlice
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.pod_resources import Holders
@@ -126,7 +133,7 @@ class DeviceHolders:
         for each in self._open_since.keys() - self.opened:
             del self._open_since[each]
 
-    def _warn_unexpected(self, unexpected: Mapping[DeviceId, Sequence[Holder]], now: float) -> None:
+    def _warn_unexpected(self, unexpected: Mapping[DeviceId, Sequence[DeviceHolder]], now: float) -> None:
         for each, (holder, *_) in unexpected.items():
             if self._open_for(each, now) >= UNEXPECTED_SECONDS:
                 self._warn_once(

@@ -17,7 +17,7 @@ from instaslice.geometry import ProfileName
 DeviceId = NewType("DeviceId", str)
 
 
-class Holder(NamedTuple):
+class DeviceHolder(NamedTuple):
     """A container, as the kubelet names it: its pod by namespace and name, or by uid alone."""
 
     container: str
@@ -98,7 +98,7 @@ class DeviceAssignments:
     def opened(self) -> set[DeviceId]:
         return {each for each, held in self.by_id.items() if held is None}
 
-    def bind(self, holders: Mapping[DeviceId, Sequence[Holder]], wanted: Sequence[Allocation]) -> bool:
+    def bind(self, holders: Mapping[DeviceId, Sequence[DeviceHolder]], wanted: Sequence[Allocation]) -> bool:
         """Bind open ids whose holder is known, and ids that we have never seen, to the slices of their pods;
         forget ids without a holder whose slice is no longer allocated. Whether anything changed.
 
@@ -127,7 +127,7 @@ class DeviceAssignments:
                 taken.add(own)
         return self.by_id != before
 
-    def in_use(self, slices: Iterable[Slice], holders: Mapping[DeviceId, Sequence[Holder]]) -> dict[Slice, str]:
+    def in_use(self, slices: Iterable[Slice], holders: Mapping[DeviceId, Sequence[DeviceHolder]]) -> dict[Slice, str]:
         """Those of the slices that a container holds, and which. An id that is open, or that we have never seen, may
         stand for any slice of its profile."""
         found: dict[Slice, str] = {}
@@ -155,7 +155,7 @@ def unhealthy_ids(
 
 def _slice_for(
     device: DeviceId,
-    holders: Sequence[Holder],
+    holders: Sequence[DeviceHolder],
     wanted: Sequence[Allocation],
     taken: Set[PodSlice],
     same_container: bool,

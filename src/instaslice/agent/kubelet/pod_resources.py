@@ -11,14 +11,14 @@ import grpc.aio
 import msgspec
 
 from instaslice.agent.kubelet import podresources_pb2 as pods
-from instaslice.agent.kubelet.device_ids import DeviceId, Holder
+from instaslice.agent.kubelet.device_ids import DeviceHolder, DeviceId
 from instaslice.agent.kubelet.services import LIST_PODS
 from instaslice.api import names
 
 TIMEOUT = 10.0
 CHECKPOINT = "kubelet_internal_checkpoint"
 
-Holders = dict[DeviceId, list[Holder]]
+Holders = dict[DeviceId, list[DeviceHolder]]
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
@@ -47,12 +47,12 @@ async def from_pod_resources(socket: Path) -> Holders:
             for devices in container.devices:
                 if devices.resource_name.startswith(names.RESOURCE):
                     for each in devices.device_ids:
-                        holder = Holder(container.name, namespace=pod.namespace, pod=pod.name)
+                        holder = DeviceHolder(container.name, namespace=pod.namespace, pod=pod.name)
                         found.setdefault(DeviceId(each), []).append(holder)
     return found
 
 
-def from_checkpoint(folder: Path) -> Mapping[DeviceId, list[Holder]]:
+def from_checkpoint(folder: Path) -> Mapping[DeviceId, list[DeviceHolder]]:
     """Every holder in the kubelet's checkpoint. Empty where there is none; raises msgspec.DecodeError where another
     version of the kubelet has written another format."""
     try:
@@ -64,5 +64,5 @@ def from_checkpoint(folder: Path) -> Mapping[DeviceId, list[Holder]]:
         if entry.resource_name.startswith(names.RESOURCE):
             for ids in entry.device_ids.values():
                 for each in ids:
-                    found.setdefault(DeviceId(each), []).append(Holder(entry.container_name, uid=entry.pod_uid))
+                    found.setdefault(DeviceId(each), []).append(DeviceHolder(entry.container_name, uid=entry.pod_uid))
     return found

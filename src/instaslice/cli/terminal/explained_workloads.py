@@ -17,7 +17,7 @@ from instaslice.kube.core import EVENTS, Event, Pod
 from instaslice.kube.errors import Forbidden, KubeError, NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, Workload
+from instaslice.kube.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadResource
 
 KINDS: Final[dict[str, Resource[Any]]] = {
     **dict.fromkeys(("deploy", "deployment", "deployments"), DEPLOYMENTS),
@@ -51,7 +51,7 @@ def find_pod(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
     raise BadInput(f"no pod {name} in namespace {namespace}{hint}")
 
 
-async def deployment_of(client: Client, pod: Pod) -> Workload | None:
+async def deployment_of(client: Client, pod: Pod) -> WorkloadResource | None:
     """The Deployment that a pod belongs to, if it can be read: it says how a rollout goes."""
     owner = owner_of(pod)
     if owner is None or owner[0] != DEPLOYMENTS.kind:
@@ -63,8 +63,8 @@ async def deployment_of(client: Client, pod: Pod) -> Workload | None:
 
 
 async def read_workload(
-    client: Client, resource: Resource[Workload], namespace: str, name: str, *, has_pods: bool
-) -> tuple[Workload | None, str]:
+    client: Client, resource: Resource[WorkloadResource], namespace: str, name: str, *, has_pods: bool
+) -> tuple[WorkloadResource | None, str]:
     """A workload, and why pods of it are missing. Raises BadInput where there is none."""
     try:
         workload = await client.get(resource, Key(namespace, name))
@@ -80,11 +80,11 @@ async def read_workload(
     return workload, f"has no pods: {why or f'nothing says why; {remedy}'}"
 
 
-def _failing(workload: Workload) -> bool:
+def _failing(workload: WorkloadResource) -> bool:
     return any(each.type == "ReplicaFailure" and each.status == "True" for each in workload.status.conditions or ())
 
 
-def _conditions(workload: Workload) -> str:
+def _conditions(workload: WorkloadResource) -> str:
     """What its conditions say of pods that are missing or have ended."""
     told = {each.type: each for each in workload.status.conditions or () if each.status == "True"}
     for kind in ("ReplicaFailure", "Failed", "Suspended", "Complete"):
@@ -94,7 +94,7 @@ def _conditions(workload: Workload) -> str:
     return ""
 
 
-def _asks_for_none(resource: Resource[Workload], workload: Workload) -> str:
+def _asks_for_none(resource: Resource[WorkloadResource], workload: WorkloadResource) -> str:
     if workload.spec.suspend:
         return "it is suspended"
     if resource is not JOBS and workload.spec.replicas == 0:
@@ -102,7 +102,7 @@ def _asks_for_none(resource: Resource[Workload], workload: Workload) -> str:
     return ""
 
 
-async def _failed_create(client: Client, resource: Resource[Workload], namespace: str, name: str) -> str:
+async def _failed_create(client: Client, resource: Resource[WorkloadResource], namespace: str, name: str) -> str:
     """The latest Event that says why its pods are refused: a quota, a webhook, a policy. Those of a Deployment are of
     its ReplicaSets."""
     kind = REPLICA_SETS.kind if resource is DEPLOYMENTS else resource.kind
