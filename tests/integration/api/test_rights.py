@@ -19,6 +19,8 @@ ROWS = [
             *(("delete", "pods", where) for where in (TEAM, OWN, PLACEHOLDERS)),
             *(("create", "pods", where) for where in (TEAM, OWN, PLACEHOLDERS)),
             ("patch", "nodes", ""),
+            *((verb, "configmaps", OWN) for verb in ("list", "delete", "get", "patch")),
+            ("create", "configmaps", TEAM),
             ("get", "secrets", OWN),
             ("update", "leases.coordination.k8s.io", TEAM),
             ("patch", "instaslices.gpu.das.com/status", ""),
