@@ -15,7 +15,7 @@ $(READY): requirements.txt pyproject.toml
 	@touch $@
 
 programs: setup ## Build what tests and demo start (about 10 minutes, once)
-	@$(BIN)/instaslice fetch --real-node --kueue
+	@$(BIN)/instaslice fetch --real-node --kueue --helm
 
 demo: setup ## Pods wait for slices, run and end on a real Kubernetes with emulated GPUs (DOWNLOAD=1: no first build)
 	@$(BIN)/instaslice demo $(if $(DOWNLOAD),--download) $(ARGS)
@@ -41,6 +41,21 @@ unit: setup ## Unit tests only: minutes, no cluster
 mutants: setup ## Break the code in 100 small ways, and print those that no unit test notices (ARGS="--package kube --seed 7")
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
+# Helm of the machine, or the one that is built; the cluster is that of the kubeconfig.
+HELM    = $$($(BIN)/python -m instaslice.local.helm)
+RELEASE = instaslice --namespace instaslice-system
+# The colon before a port of a registry is not the one before the tag.
+IMAGE   = $(shell echo '$(IMG)' | sed -E 's|:([^:/]+)$$| \1|')
+
+deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig (IMG=repository:tag ARGS="--set …")
+	@[ -n "$(IMG)" ] || { echo "say which image: make deploy IMG=repository:tag" >&2; exit 1; }
+	$(HELM) upgrade --install $(RELEASE) charts/instaslice --create-namespace --take-ownership --wait \
+		--set namespace.create=true --set image.repository=$(firstword $(IMAGE)) --set-string image.tag=$(lastword $(IMAGE)) $(ARGS)
+
+undeploy: setup ## Remove it again (CRDS=1: the definition and all Instaslice objects too; FORCE=1: though pods hold slices)
+	$(if $(CRDS),$(HELM) upgrade $(RELEASE) charts/instaslice --reuse-values --set crds.keep=false)
+	$(HELM) uninstall $(RELEASE) --wait $(if $(FORCE),--no-hooks)
+
 verdicts: setup programs ## 1,000 random pods in a random cluster: kube-scheduler and InstaSlice agree (a few minutes)
 	INSTASLICE_VERDICTS=1000 $(BIN)/pytest -s tests/integration/controller/test_same_verdict_in_random_clusters.py
 
@@ -54,16 +69,16 @@ fmt: setup ## Format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages
+generate: setup ## Write what is generated: the lock, the Go modules, the chart's files, the kubelet's messages
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
-	$(BIN)/python scripts/write_crds.py
+	$(BIN)/python scripts/write_chart.py
 	$(BIN)/python scripts/write_protos.py
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
+	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/files src/instaslice/agent/kubelet
 
 BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
 
@@ -106,4 +121,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
+.PHONY: deploy undeploy test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)

@@ -2,14 +2,10 @@
 
 from typing import Any, Final
 
-import yaml
-
 from instaslice.api.instaslice import INSTASLICES, Instaslice, InstasliceSpec, InstasliceStatus
 from instaslice.api.schema import Schema, structural
 
 NAME: Final = f"{INSTASLICES.plural}.{INSTASLICES.group}"
-
-_HEAD = "# Generated from src/instaslice/api by `make generate`; change it there.\n"
 
 COLUMNS: Final = (
     ("GPUs", "string", ".status.summary.gpus", "How many GPUs of which model"),
@@ -49,11 +45,6 @@ def definition() -> dict[str, Any]:
     }
 
 
-def text() -> str:
-    """The definition as the file in the chart."""
-    return _HEAD + yaml.dump(definition(), Dumper=_Plain, sort_keys=False, allow_unicode=True, width=120)
-
-
 def _schema() -> Schema:
     # Metadata has the server's own schema, which a definition may not repeat.
     return {
@@ -72,10 +63,3 @@ def _schema() -> Schema:
 def _column(name: str, kind: str, path: str, description: str) -> dict[str, str]:
     column = {"name": name, "type": kind, "jsonPath": path}
     return {**column, "description": description} if description else column
-
-
-class _Plain(yaml.SafeDumper):
-    """Writes everything out: an anchor would stand where a struct is used twice."""
-
-    def ignore_aliases(self, data: Any) -> bool:
-        return True

@@ -4,7 +4,7 @@ Exactly the verbs that are used, and those that only a flag needs are granted wi
 a ServiceAccount in a real cluster, a user with a token in a local one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,15 +34,8 @@ class Role:
 EVENTS: Final = rule("events.k8s.io", "events", "create patch")
 
 
-def controller(
-    *,
-    taint_nodes: bool = False,
-    static_mig_labels: bool = False,
-    keep_quotas: bool = False,
-    autoscaling_hints: bool = False,
-) -> Role:
-    """The arguments are the flags of `instaslice controller`."""
-    cluster = [
+CONTROLLER: Final = Role(
+    cluster=(
         rule("", "pods", "get list watch patch"),
         rule("", "pods/status", "patch"),
         rule(names.GROUP, "instaslices", "get list watch patch"),
@@ -52,27 +45,36 @@ def controller(
             "storage.k8s.io", "storageclasses csinodes csidrivers csistoragecapacities volumeattachments", "list watch"
         ),
         EVENTS,
-    ]
-    own = [
+    ),
+    own=(
         rule("coordination.k8s.io", "leases", "get create update"),
         rule("", "configmaps", "get patch", named=[names.DEMAND]),
         # RBAC cannot restrict `create` to a name.
         rule("", "configmaps", "create"),
-    ]
-    placeholders = []
-    if taint_nodes or static_mig_labels:
-        cluster.append(rule("", "nodes", "patch"))
-    if keep_quotas:
-        cluster.append(rule("", "resourcequotas", "list watch create patch delete"))
-    if autoscaling_hints:
-        named = [names.PLACEHOLDER_PRIORITY]
-        cluster.append(rule("scheduling.k8s.io", "priorityclasses", "patch", named=named))
-        # RBAC cannot restrict `create` to a name.
-        cluster.append(rule("scheduling.k8s.io", "priorityclasses", "create"))
-        placeholders.append(rule("", "pods", "create delete"))
+    ),
+)
+_PATCHES_NODES: Final = Role(cluster=(rule("", "nodes", "patch"),))
+CONTROLLER_FLAGS: Final[Mapping[str, Role]] = {
+    "taint_nodes": _PATCHES_NODES,
+    "static_mig_labels": _PATCHES_NODES,
+    "keep_quotas": Role(cluster=(rule("", "resourcequotas", "list watch create patch delete"),)),
+    "autoscaling_hints": Role(
+        cluster=(
+            rule("scheduling.k8s.io", "priorityclasses", "patch", named=[names.PLACEHOLDER_PRIORITY]),
+            # RBAC cannot restrict `create` to a name.
+            rule("scheduling.k8s.io", "priorityclasses", "create"),
+        ),
         # Placeholders that earlier versions left in our own namespace.
-        own.append(rule("", "pods", "delete"))
-    return Role(cluster, own, placeholders)
+        own=(rule("", "pods", "delete"),),
+        placeholders=(rule("", "pods", "create delete"),),
+    ),
+}
+"""What each flag of `instaslice controller` needs besides; the chart grants it with the flag."""
+
+
+def controller(**flags: bool) -> Role:
+    """The arguments are keys of CONTROLLER_FLAGS."""
+    return _merged(CONTROLLER, *(CONTROLLER_FLAGS[flag] for flag, given in flags.items() if given))
 
 
 AGENT: Final = Role(
@@ -82,28 +84,49 @@ AGENT: Final = Role(
         # `list` to the pods of one node.
         rule("", "pods", "list"),
         rule("", "nodes", "list watch"),
-        # The capacity of nodes without a device plugin.
-        rule("", "nodes/status", "patch"),
         rule(names.GROUP, "instaslices", "list watch create patch delete"),
         rule(names.GROUP, "instaslices/status", "patch"),
         EVENTS,
     )
 )
+"""Of a node with a kubelet. RBAC grants the objects of all nodes; a policy restricts the agent to that of its own."""
+EMULATED_NODES: Final = Role(cluster=(rule("", "nodes/status", "patch"),))
+"""What the agent of nodes without a kubelet needs besides: it writes their capacity."""
+
+
+def agent(*, emulated_nodes: bool = False) -> Role:
+    return _merged(AGENT, EMULATED_NODES) if emulated_nodes else AGENT
+
+
+WEBHOOK: Final = Role(cluster=(rule("", "resourcequotas limitranges namespaces", "list"),))
+"""With certificates that somebody else issues: at start it says which quotas count nothing any more."""
+
+
+def certificates(*, configuration: str = names.WEBHOOK, secret: str = names.WEBHOOK) -> Role:
+    """What the webhook needs besides to issue its own: it keeps them in one Secret, and the caBundle of its
+    configuration up to date."""
+    hooks = rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get patch", named=[configuration])
+    kept = rule("", "secrets", "get patch", named=[secret])
+    # RBAC cannot restrict `create` to a name.
+    return Role(cluster=(hooks,), own=(kept, rule("", "secrets", "create")))
 
 
 def webhook(*, configuration: str = names.WEBHOOK, secret: str = names.WEBHOOK) -> Role:
-    """Keeps its certificates in one Secret, and the caBundle of its configuration up to date; at start it says which
-    quotas count nothing any more."""
-    hooks = rule("admissionregistration.k8s.io", "mutatingwebhookconfigurations", "get patch", named=[configuration])
-    kept = rule("", "secrets", "get patch", named=[secret])
-    looked_at = rule("", "resourcequotas limitranges namespaces", "list")
-    return Role(cluster=(hooks, looked_at), own=(kept, rule("", "secrets", "create")))
+    return _merged(WEBHOOK, certificates(configuration=configuration, secret=secret))
+
+
+def _merged(*roles: Role) -> Role:
+    def rules(part: str) -> tuple[Rule, ...]:
+        found = [each for role in roles for each in getattr(role, part)]
+        return tuple(each for at, each in enumerate(found) if each not in found[:at])
+
+    return Role(rules("cluster"), rules("own"), rules("placeholders"))
 
 
 def documents(name: str, role: Role, subject: Document, *, namespace: str = names.NAMESPACE) -> list[Document]:
     """Roles and bindings, all with the same name, and the namespace of placeholders if it is used; in the order in
     which to apply them."""
-    made = _bound("ClusterRole", {"name": name}, role.cluster, subject)
+    made = _bound("ClusterRole", {"name": name}, role.cluster, subject) if role.cluster else []
     if role.own:
         made += _bound("Role", {"namespace": namespace, "name": name}, role.own, subject)
     if role.placeholders:

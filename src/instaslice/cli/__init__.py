@@ -3,7 +3,7 @@
 main           finds the command, prints errors in one line
 demo, up, down, fetch, status   the local cluster
 simulate       a fleet without a cluster
-explain, doctor   why a pod waits; whether a cluster is consistent
+explain, doctor, drained   why a pod waits; whether a cluster is consistent; whether pods hold slices
 controller, webhook, agent   our processes
 terminal       kinds of options, signals, and what the demo draws
 """

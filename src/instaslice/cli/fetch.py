@@ -19,13 +19,14 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.option("--real-node", is_flag=True, help="Also kubelet, containerd and what they need.")
 @click.option("--kueue", is_flag=True, help="Also Kueue.")
+@click.option("--helm", is_flag=True, help="Also Helm, which installs the chart.")
 @click.option(
     "--kubernetes", default=components.KUBERNETES, show_default=True, metavar="VERSION", help="Version of Kubernetes."
 )
 @source_options
-def command(real_node: bool, kueue: bool, kubernetes: str, source: Source) -> None:
+def command(real_node: bool, kueue: bool, helm: bool, kubernetes: str, source: Source) -> None:
     """Build or download the programs of a local cluster into the cache, and start nothing."""
-    found = binaries.locate(binaries.needed(real_node=real_node, kueue=kueue), source, kubernetes)
+    found = binaries.locate(binaries.needed(real_node=real_node, kueue=kueue, helm=helm), source, kubernetes)
     width = max(map(len, found))
     for name, path in sorted(found.items()):
         click.echo(f"{name:{width}}  {_short(path)}")

@@ -120,7 +120,7 @@ def definition_matches(installation: Installation) -> Iterator[Finding]:
         return
     faults = _definition_faults(installation.definitions[0]) if installation.definitions else ["does not exist"]
     for fault in faults:
-        message = f"{fault}; apply the definition of this version (charts/instaslice/crds)"
+        message = f"{fault}; apply the definition of this version (`helm upgrade` does)"
         yield Finding(Invariant.DEFINITION_MATCHES, f"customresourcedefinition {crd.NAME}", message)
 
 

@@ -15,6 +15,7 @@ control_plane   the command lines of etcd, the API server, the scheduler, the co
 objects      what is put into the API server: roles and nodes
 nodes        emulated GPU nodes
 operator     InstaSlice itself: webhook, controller, agent, as processes beside the control plane
+helm         Helm, for the chart
 kueue        Kueue, as a process beside the control plane
 realnode     a real kubelet with containerd, in namespaces of its own
 network, cgroups   the bridge and the cgroup of a real node

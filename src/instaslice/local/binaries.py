@@ -26,11 +26,12 @@ NODE = (
     "busybox",
 )
 KUEUE = ("kueue",)
+HELM = ("helm",)
 
 
-def needed(*, real_node: bool, kueue: bool) -> list[str]:
+def needed(*, real_node: bool, kueue: bool, helm: bool = False) -> list[str]:
     """The programs of a cluster with these parts, and no others."""
-    return [*CONTROL_PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ())]
+    return [*CONTROL_PLANE, *(NODE if real_node else ()), *(KUEUE if kueue else ()), *(HELM if helm else ())]
 
 
 @dataclass(frozen=True)

@@ -91,11 +91,18 @@ KUEUE = Module(
         for part in ("crd/bases", "crd/kustomization.yaml", "rbac/role.yaml", "webhook/manifests.yaml")
     ),
 )
+HELM = Module(
+    "helm",
+    "helm.sh/helm/v4",
+    "4.3.1",
+    {"helm": "cmd/helm"},
+    {"helm.sh/helm/v4/internal/version.version": "v4.3.1"},
+)
 
 
 @cache
 def modules(kubernetes_version: str = KUBERNETES) -> tuple[Module, ...]:
-    return (kubernetes(kubernetes_version), ETCD, KWOK, CONTAINERD, CNI, KUEUE)
+    return (kubernetes(kubernetes_version), ETCD, KWOK, CONTAINERD, CNI, KUEUE, HELM)
 
 
 def platform() -> str:

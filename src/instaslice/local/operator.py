@@ -38,7 +38,7 @@ NODE_AGENT: Final = realnode.AGENT
 ROLES: Final[Mapping[str, roles.Role]] = {
     WEBHOOK: roles.webhook(),
     CONTROLLER: roles.controller(),
-    AGENT: roles.AGENT,
+    AGENT: roles.agent(emulated_nodes=True),
 }
 PROBE_NAMESPACE: Final = "default"
 """The namespace of the dry runs that probe the webhook."""

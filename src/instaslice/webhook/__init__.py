@@ -9,6 +9,7 @@
     manifests            the webhook's registration at the API server
     quota_notice         says at start which quotas count nothing any more
     policy               what users may not do to the pods we changed
+    agent_policy         what the agent of one node may not do to the objects of others
     certificates         our authority and when it is renewed
     certificate_sources  where the live TLS context comes from: our Secret, or files
 

@@ -66,7 +66,7 @@ async def account(cluster, client, group, tmp_path):
     meta = {"name": group}
     subject = {"kind": "User", "apiGroup": RBAC, "name": group}
     role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": group}
-    await client.create(ROLES, {"metadata": meta, "rules": list(roles.AGENT.cluster)})
+    await client.create(ROLES, {"metadata": meta, "rules": list(roles.agent(emulated_nodes=True).cluster)})
     await client.create(BINDINGS, {"metadata": meta, "subjects": [subject], "roleRef": role})
     plane = cluster.plane()
     authority = Authority(plane.layout.pki)

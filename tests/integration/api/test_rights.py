@@ -46,7 +46,7 @@ ROWS = [
         id="which keeps quotas",
     ),
     pytest.param(
-        roles.AGENT,
+        roles.agent(emulated_nodes=True),
         [("list", "pods", TEAM), ("patch", "nodes/status", ""), ("patch", "instaslices.gpu.das.com/status", "")],
         [*((verb, "pods", TEAM) for verb in ("get", "watch", "create", "patch", "delete")), ("patch", "nodes", "")],
         id="the agent",

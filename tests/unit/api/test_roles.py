@@ -7,7 +7,13 @@ from instaslice.api import names, roles
 WHO = {"kind": "ServiceAccount", "namespace": "slices", "name": "controller"}
 CONTROLLER = roles.controller()
 ALL_FLAGS = roles.controller(taint_nodes=True, static_mig_labels=True, keep_quotas=True, autoscaling_hints=True)
-ALL = {"controller": CONTROLLER, "controller-flags": ALL_FLAGS, "agent": roles.AGENT, "webhook": roles.webhook()}
+ALL = {
+    "controller": CONTROLLER,
+    "controller-flags": ALL_FLAGS,
+    "agent": roles.agent(),
+    "agent-of-emulated-nodes": roles.agent(emulated_nodes=True),
+    "webhook": roles.webhook(),
+}
 
 
 def test_rules_for_the_cluster_and_for_our_own_namespace_are_bound_apart():
@@ -20,7 +26,7 @@ def test_rules_for_the_cluster_and_for_our_own_namespace_are_bound_apart():
 
 
 def test_one_that_needs_nothing_in_our_namespace_gets_no_role_there():
-    made = roles.documents("agent", roles.AGENT, WHO)
+    made = roles.documents("agent", roles.agent(), WHO)
     assert [document["kind"] for document in made] == ["ClusterRole", "ClusterRoleBinding"]
 
 
@@ -40,14 +46,14 @@ def test_the_webhook_reads_one_secret_and_one_configuration():
     "writer, field",
     [
         pytest.param(CONTROLLER, "instaslices", id="the controller writes what is promised"),
-        pytest.param(roles.AGENT, "instaslices/status", id="the agent writes what is"),
+        pytest.param(roles.agent(), "instaslices/status", id="the agent writes what is"),
     ],
 )
 def test_who_writes_which_half_of_an_instaslice(writer, field):
     may = {what for rule in writer.cluster if names.GROUP in rule["apiGroups"] and "patch" in rule["verbs"]
            for what in rule["resources"]}  # fmt: skip
     assert field in may
-    other = roles.AGENT if writer is CONTROLLER else CONTROLLER
+    other = roles.agent() if writer is CONTROLLER else CONTROLLER
     if field == "instaslices/status":
         assert all(field not in rule["resources"] for rule in other.cluster)
 
@@ -60,9 +66,14 @@ WRITES = ("create", "update", "patch", "delete")
 
 
 def test_the_agent_only_lists_pods():
-    assert [verb for verb in ("get", "watch", *WRITES) if may(roles.AGENT.cluster, verb, "pods")] == []
-    assert may(roles.AGENT.cluster, "list", "pods")
-    assert not any(may(roles.AGENT.cluster, verb, "nodes") for verb in WRITES)
+    assert [verb for verb in ("get", "watch", *WRITES) if may(roles.agent().cluster, verb, "pods")] == []
+    assert may(roles.agent().cluster, "list", "pods")
+    assert not any(may(roles.agent().cluster, verb, "nodes") for verb in WRITES)
+
+
+def test_only_the_agent_of_nodes_without_a_kubelet_writes_their_capacity():
+    assert not may(roles.agent().cluster, "patch", "nodes/status")
+    assert may(roles.agent(emulated_nodes=True).cluster, "patch", "nodes/status")
 
 
 def test_without_flags_the_controller_writes_no_nodes_and_makes_and_deletes_no_pods():

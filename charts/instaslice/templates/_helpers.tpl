@@ -1,0 +1,159 @@
+{{/* One InstaSlice per cluster: its names are fixed, since policies, `instaslice doctor` and the docs name them. */}}
+
+{{- define "instaslice.labels" -}}
+app.kubernetes.io/name: instaslice
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* (dict "root" $ "component" "agent") */}}
+{{- define "instaslice.selector" -}}
+app.kubernetes.io/name: instaslice
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{- define "instaslice.podMetadata" -}}
+{{- $values := index .root.Values .component }}
+labels:
+  {{- include "instaslice.selector" . | nindent 2 }}
+  app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+  {{- with $values.podLabels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "instaslice.image" -}}
+{{- with .Values.image -}}
+{{- if .digest -}}
+{{ .repository }}@{{ .digest }}
+{{- else -}}
+{{ .repository }}:{{ .tag | default $.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+{{- end }}
+
+{{/* What the container of each of our processes has in common. */}}
+{{- define "instaslice.container" -}}
+image: {{ include "instaslice.image" . }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+terminationMessagePolicy: FallbackToLogsOnError
+{{- end }}
+
+{{- define "instaslice.pod" -}}
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+serviceAccountName: instaslice-{{ .component }}
+enableServiceLinks: false
+{{- if or .root.Values.priorityClass.create .root.Values.priorityClass.name }}
+priorityClassName: {{ .root.Values.priorityClass.name }}
+{{- end }}
+{{- end }}
+
+{{/* Where a pod runs: controller and webhook, on nodes apart where there are several. */}}
+{{- define "instaslice.placement" -}}
+{{- $values := index .root.Values .component }}
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+topologySpreadConstraints:
+  {{- range list "kubernetes.io/hostname" "topology.kubernetes.io/zone" }}
+  - maxSkew: 1
+    topologyKey: {{ . }}
+    whenUnsatisfiable: ScheduleAnyway
+    labelSelector:
+      matchLabels:
+        {{- include "instaslice.selector" $ | nindent 8 }}
+    # Of one version: otherwise the pods that an upgrade replaces push the new ones aside.
+    matchLabelKeys: [pod-template-hash]
+  {{- end }}
+{{- end }}
+
+{{- define "instaslice.unprivileged" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: [ALL]
+{{- end }}
+
+{{- define "instaslice.nonRoot" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+seccompProfile:
+  type: RuntimeDefault
+{{- end }}
+
+{{- define "instaslice.env" -}}
+{{- with .Values.apiServer }}
+{{- if .host }}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ .host | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ .port | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A dict of flag → value as arguments. Null and "" leave a flag out, true is a flag alone, a list repeats it. */}}
+{{- define "instaslice.flags" -}}
+{{- range $flag, $value := . }}
+{{- if kindIs "bool" $value }}
+{{- if $value }}
+- --{{ $flag }}
+{{- end }}
+{{- else if kindIs "slice" $value }}
+{{- range $value }}
+- {{ printf "--%s=%v" $flag . | quote }}
+{{- end }}
+{{- else if not (or (kindIs "invalid" $value) (eq (toString $value) "")) }}
+- {{ printf "--%s=%v" $flag $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* A generated file as an object, with what only the release knows: its namespace, and the webhook's namespaces. */}}
+{{- define "instaslice.generated" -}}
+{{- $limited := .root.Values.webhook.namespaces }}
+{{- .root.Files.Get (printf "files/%s.yaml" .file) | fromYaml | toJson
+    | replace "[\"${namespaces}\"]" (toJson $limited)
+    | replace "'${namespaces}'" (printf "'%s'" (join "', '" $limited))
+    | replace "${namespace}" .root.Release.Namespace }}
+{{- end }}
+
+{{/* A document of such a file, with our labels. */}}
+{{- define "instaslice.document" }}
+---
+{{ $labels := include "instaslice.labels" .root | fromYaml }}
+{{- $ours := dict "metadata" (dict "labels" $labels) }}
+{{- toYaml (mustMergeOverwrite (deepCopy .document) $ours) }}
+{{- end }}
+
+{{- define "instaslice.agentNodes" -}}
+{{- if .Values.agent.nodeSelector }}
+{{- toYaml .Values.agent.nodeSelector }}
+{{- else if .Values.agent.emulated.enabled }}
+kubernetes.io/os: linux
+{{- else }}
+nvidia.com/gpu.present: "true"
+{{- end }}
+{{- end }}

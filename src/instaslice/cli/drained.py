@@ -1,0 +1,61 @@
+"""`instaslice drained`: whether any pod still holds a slice. The chart asks it before it is uninstalled."""
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+import click
+
+from instaslice.api.instaslice import INSTASLICES, Allocation
+from instaslice.kube.client import Client
+from instaslice.kube.errors import NotFound
+from instaslice.kube.transport import INTERACTIVE
+
+HELD = 1
+"""Exit code: pods hold slices."""
+MOST_PODS = 10
+"""More are counted, not named."""
+
+EXAMPLES = """\b
+Examples:
+  instaslice drained && helm uninstall instaslice -n instaslice-system
+  kubectl drain NODE --ignore-daemonsets && instaslice drained --node NODE
+"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("--node", help="Only this node.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+def command(node: str | None, kubeconfig: Path | None, context: str | None) -> None:
+    """Say which pods hold slices. Exits with 0 when none does, and with 1 otherwise. Changes nothing."""
+
+    async def read() -> list[tuple[str, Allocation]]:
+        async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
+            try:
+                objects = await client.list(INSTASLICES)
+            except NotFound:
+                return []  # its definition is gone, so nobody holds anything of ours
+        found = [(each.metadata.name, allocation) for each in objects for allocation in each.spec.allocations]
+        return [(name, allocation) for name, allocation in found if node in (None, name)]
+
+    held = asyncio.run(read())
+    if not held:
+        click.echo("no pod holds a slice")
+        return
+    for line in lines(held):
+        click.echo(line, err=True)
+    sys.exit(HELD)
+
+
+def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:
+    """One line for each of the first pods, with its slices, then how many more, then the remedy."""
+    pods: dict[str, list[str]] = {}
+    for node, allocation in held:
+        pod = f"pod {allocation.pod.namespace}/{allocation.pod.name} on node {node}"
+        pods.setdefault(pod, []).append(allocation.profile)
+    shown = [f"{pod}: {', '.join(profiles)}" for pod, profiles in sorted(pods.items())]
+    more = [f"and {len(shown) - MOST_PODS} more"] if len(shown) > MOST_PODS else []
+    remedy = f"{len(pods)} pods hold slices; delete them, or skip this check: helm uninstall … --no-hooks"
+    return [*shown[:MOST_PODS], *more, remedy]
