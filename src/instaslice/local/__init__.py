@@ -18,7 +18,7 @@ operator     InstaSlice itself: webhook, controller, agent, as processes beside 
 helm         Helm, for the chart
 kueue        Kueue, as a process beside the control plane
 realnode     a real kubelet with containerd, in namespaces of its own
-network, cgroups   the bridge and the cgroup of a real node
+network, forwarder, cgroups   the bridge of a real node, the way from it to the API server, and the cgroup
 images       container images without a registry
 system       commands of the machine
 errors       what can go wrong

@@ -43,6 +43,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     latency: str = "none"
     """How long the emulated GPUs take for each step; a value of `instaslice agent --latency`."""
     kubernetes: str = components.KUBERNETES
+    audit: bool = False
+    """Have the API server record what our processes request, in `logs/audit.log`."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.nodes <= 5000:
@@ -232,7 +234,9 @@ class Cluster:
 
     def plane(self) -> ControlPlane:
         record = self.record()
-        return ControlPlane(self.layout, record.ports, {name: Path(path) for name, path in record.programs.items()})
+        programs = {name: Path(path) for name, path in record.programs.items()}
+        bridge = record.network.ip if record.network else ""
+        return ControlPlane(self.layout, record.ports, programs, bridge, audit=record.spec.audit)
 
     def real_node(self) -> realnode.RealNode:
         record = self.record()
@@ -243,7 +247,13 @@ class Cluster:
         programs = {name: Path(record.programs[name]) for name in binaries.NODE}
         agent = () if record.spec.bare else tuple(self.operator().node_agent(realnode.cdi(self.layout)))
         return realnode.RealNode(
-            self.layout, record.network, programs, record.ports["kubelet"], self.plane().server, agent
+            self.layout,
+            record.network,
+            programs,
+            record.ports["kubelet"],
+            self.plane().server,
+            record.ports["kube-apiserver"],
+            agent,
         )
 
     # One component, for tests that break things -------------------------------------------------------------------
@@ -253,7 +263,7 @@ class Cluster:
 
     def start(self, component: str) -> None:
         """Start one component again and wait until it is ready."""
-        if component in (realnode.HOLDER, "containerd", "kubelet", realnode.AGENT):
+        if component in (realnode.HOLDER, realnode.FORWARDER, "containerd", "kubelet", realnode.AGENT):
             self.real_node().start(self.processes)
             return
         if component in operator.ROLES:

@@ -10,6 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
+from instaslice.api import names
 from instaslice.kube.config import trusting
 from instaslice.local.layout import Layout
 from instaslice.local.pki import TOKENS, Authority, KeyFiles
@@ -43,6 +46,17 @@ CLIENTS = {
 """Program → the user that RBAC sees. They authenticate with tokens, as pods do: the API server checks the signature of
 a certificate for every request."""
 
+AUDIT_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "Metadata", "users": [user for user in CLIENTS.values() if user.startswith("instaslice:")]},
+        {"level": "Metadata", "userGroups": [f"system:serviceaccounts:{names.NAMESPACE}"]},
+        {"level": "None"},
+    ],
+}
+
 SERVING = ("kube-scheduler", "kube-controller-manager", "kwok", "kueue")
 SOCKET = "unix://etcd.sock"
 """Relative, since programs start in the cluster's directory: the kernel limits the path to 107 characters. With TLS
@@ -56,6 +70,9 @@ class ControlPlane:
     layout: Layout
     ports: Mapping[str, int]
     programs: Mapping[str, Path]
+    bridge: str = ""
+    """The address at which pods of a real node reach the API server."""
+    audit: bool = False
 
     @property
     def server(self) -> str:
@@ -69,7 +86,7 @@ class ControlPlane:
         """Certificates and kubeconfigs. Safe to repeat; the kubeconfigs follow the ports."""
         authority = Authority(self.layout.pki)
         authority.issue("etcd", "etcd")
-        authority.issue("kube-apiserver", "kube-apiserver")
+        authority.issue("kube-apiserver", "kube-apiserver", addresses=[self.bridge] if self.bridge else ())
         authority.issue("apiserver-to-kubelet", "instaslice-apiserver", groups=("system:masters",))
         authority.signing_key("service-accounts")
         for server in SERVING:
@@ -132,6 +149,12 @@ class ControlPlane:
             "log-level": "warn",
         }
 
+    def _audit(self) -> dict[str, object]:
+        """A line for each request of our processes: who, which verb, which object."""
+        policy = self.layout.root / "audit-policy.yaml"
+        policy.write_text(yaml.safe_dump(AUDIT_POLICY))
+        return {"audit-policy-file": policy, "audit-log-path": self.layout.audit_log}
+
     def _apiserver(self) -> dict[str, object]:
         serving, kubelet = map(self.key_files, ("kube-apiserver", "apiserver-to-kubelet"))
         accounts = self.layout.pki / "service-accounts"
@@ -156,7 +179,10 @@ class ControlPlane:
             # The `kubernetes` service cannot have a loopback address, and without a service network it needs none.
             "endpoint-reconciler-type": "none",
             "allow-privileged": "true",
+            # Without a kube-proxy a webhook's Service is called at its endpoints.
+            "enable-aggregator-routing": "true",
             "profiling": "false",
+            **(self._audit() if self.audit else {}),
         }
 
     def _serving(self, name: str) -> dict[str, object]:

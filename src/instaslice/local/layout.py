@@ -74,6 +74,10 @@ class Layout:
         return self.root / "logs"
 
     @property
+    def audit_log(self) -> Path:
+        return self.logs / "audit.log"
+
+    @property
     def etcd(self) -> Path:
         return self.root / "etcd"
 

@@ -25,6 +25,7 @@ SERVED_ADDRESSES = ("127.0.0.1", "::1", "10.96.0.1")
 TOKENS = "tokens.csv"
 PRIVATE = 0o600
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+NETWORKS = (ipaddress.IPv4Network, ipaddress.IPv6Network)
 PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 
 
@@ -69,9 +70,10 @@ class Authority:
     def issue(
         self, file: str, common_name: str, *, groups: Sequence[str] = (), addresses: Sequence[str] = ()
     ) -> KeyFiles:
-        """A certificate for serving on loopback (and `addresses`) and for a client; reuses an existing one."""
+        """A certificate for serving on loopback (and `addresses`) and for a client; reuses an existing one that is for
+        them."""
         pair = KeyFiles(self.directory / f"{file}.crt", self.directory / f"{file}.key")
-        if pair.certificate.exists():
+        if pair.certificate.exists() and _served(pair.certificate) >= set(map(ipaddress.ip_address, addresses)):
             return pair
         key = ec.generate_private_key(ec.SECP256R1())
         served: list[x509.GeneralName] = [x509.DNSName(name) for name in SERVED_NAMES]
@@ -141,6 +143,13 @@ class Authority:
         }
         write_atomically(path, yaml.safe_dump(document, sort_keys=False).encode(), mode=PRIVATE)
         return path
+
+
+def _served(certificate: Path) -> set[ipaddress.IPv4Address | ipaddress.IPv6Address]:
+    """The addresses that a certificate is for."""
+    found = x509.load_pem_x509_certificate(certificate.read_bytes())
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return {each for each in names.get_values_for_type(x509.IPAddress) if not isinstance(each, NETWORKS)}
 
 
 def _name(common_name: str, groups: Sequence[str]) -> x509.Name:

@@ -11,6 +11,7 @@ import ipaddress
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from pathlib import Path
 import msgspec
 import yaml
 
-from instaslice.local import cgroups, images, system
+from instaslice.local import cgroups, forwarder, images, system
 from instaslice.local.errors import LocalError
 from instaslice.local.layout import Layout
 from instaslice.local.network import Network
@@ -28,6 +29,7 @@ from instaslice.local.process import Processes
 NAME = "real-0"
 HOLDER = "node"
 AGENT = "instaslice-node-agent"
+FORWARDER = "api-forwarder"
 COVERED = {"lib": "/var/lib", "run": "/run", "log": "/var/log"}
 """Folder of the node → what it is mounted over. All three exist on every Linux, so nothing is created outside."""
 MAX_SOCKET_PATH = 107
@@ -43,6 +45,7 @@ class RealNode:
     programs: Mapping[str, Path]
     port: int
     server: str
+    server_port: int
     agent: tuple[str, ...] = ()
     """The command line of the agent that serves the node's GPUs, if any."""
 
@@ -68,6 +71,7 @@ class RealNode:
         self._write_files()
         self.network.make()
         cgroups.make(self.cgroup)
+        processes.start(FORWARDER, self._forwarder_command())
         processes.start(HOLDER, self._holder_command())
         processes.wait(HOLDER, self._ready_file.exists)
         processes.start("containerd", self._enter(processes, self.programs["containerd"], "--config", self._config))
@@ -79,6 +83,9 @@ class RealNode:
             if processes.argv(AGENT) != argv:
                 processes.kill(AGENT)
             processes.start(AGENT, argv)
+
+    def _forwarder_command(self) -> list[str]:
+        return [sys.executable, "-m", forwarder.__name__, self.network.ip, str(self.server_port)]
 
     # The files -------------------------------------------------------------------------------------------------
 
@@ -92,7 +99,7 @@ class RealNode:
         return self.home / "inside"
 
     def _write_files(self) -> None:
-        for folder in (*COVERED, "bin", "cni", "cdi", "images", "lib/kubelet", "run/lock"):
+        for folder in (*COVERED, "bin", "cni", "cdi", "images", "lib/kubelet", "run/lock", "run/cdi"):
             (self.home / folder).mkdir(parents=True, exist_ok=True)
         for name, path in self.programs.items():
             link = self.home / "bin" / name
@@ -228,7 +235,8 @@ state = "{home}/containerd-state"
 
 [plugins."io.containerd.cri.v1.runtime"]
   enable_cdi = true
-  cdi_spec_dirs = ["{home}/cdi"]
+  # Ours, which has one path inside and outside, and the usual one, for an agent that is installed as on any node.
+  cdi_spec_dirs = ["{home}/cdi", "/var/run/cdi"]
   # Without CAP_SYS_RESOURCE a container may not lower its score, and runc would fail.
   restrict_oom_score_adj = true
   netns_mounts_under_state_dir = true
