@@ -1,0 +1,132 @@
+"""What the chart refuses because of what is in a cluster already: rendered by Helm with a real API server to ask."""
+
+import pytest
+from helm import Helm, HelmFailed
+from waiting import until
+
+from instaslice.kube.client import Selector
+from instaslice.kube.core import NAMESPACES, PODS, PartialObjectMetadata
+from instaslice.kube.meta import Key
+from instaslice.kube.resource import Resource
+from instaslice.local.objects import BINDINGS, ROLES
+from instaslice.local.pki import Authority
+from instaslice.webhook.manifests import CONFIGURATIONS
+
+DAEMON_SETS = Resource(PartialObjectMetadata, "DaemonSet", "daemonsets", group="apps")
+ASK = ("--dry-run=server",)
+DEVICE_PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"
+MIG_MANAGER = "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.12.1"
+
+
+@pytest.fixture
+def helm(cluster, namespace):
+    """The chart, as it would be installed into the namespace of the test."""
+    return Helm(cluster.kubeconfig, namespace=namespace)
+
+
+@pytest.fixture
+async def nvidia(client, namespace):
+    """Runs a DaemonSet of NVIDIA's on nodes with these labels: `await nvidia(image, labels)`."""
+    labels = {"app": "nvidia"}
+
+    async def run(image, node_labels):
+        spec = {"nodeSelector": node_labels, "containers": [{"name": "main", "image": image}]}
+        template = {"metadata": {"labels": labels}, "spec": spec}
+        body = {"selector": {"matchLabels": labels}, "template": template}
+        await client.create(DAEMON_SETS, {"metadata": {"namespace": namespace, "name": "nvidia"}, "spec": body})
+        await until(bound, 60)
+
+    async def bound():
+        found = await client.list(PODS, Selector(namespace=namespace, labels="app=nvidia"))
+        return found and all(each.spec.node_name for each in found)
+
+    yield run
+    await client.delete(DAEMON_SETS, Key(namespace, "nvidia"))
+
+
+@pytest.mark.parametrize(
+    "image, what",
+    [
+        pytest.param(DEVICE_PLUGIN, "NVIDIA's device plugin", id="device plugin"),
+        pytest.param(MIG_MANAGER, "NVIDIA's MIG manager", id="MIG manager"),
+    ],
+)
+async def test_what_partitions_or_hands_out_the_same_gpus_is_refused(helm, nvidia, image, what):
+    helm.template(flags=ASK)
+    await nvidia(image, {"nvidia.com/gpu.present": "true"})
+    with pytest.raises(HelmFailed, match=rf"{what} runs on node gpu-\d \(DaemonSet {helm.namespace}/nvidia\)"):
+        helm.template(flags=ASK)
+    # The administrator knows better; other nodes; no real GPUs.
+    helm.template("guards.nvidia=false", flags=ASK)
+    helm.template("agent.nodeSelector.pool=mig", flags=ASK)
+    helm.template("agent.emulated.enabled=true", flags=ASK)
+
+
+async def test_nvidias_plugin_may_stay_on_other_nodes(helm, nvidia):
+    await nvidia(DEVICE_PLUGIN, {"kubernetes.io/hostname": "gpu-0"})
+    helm.template(r"agent.nodeSelector.kubernetes\.io/hostname=gpu-1", flags=ASK)
+    with pytest.raises(HelmFailed, match="runs on node gpu-0"):
+        helm.template(r"agent.nodeSelector.kubernetes\.io/hostname=gpu-0", flags=ASK)
+
+
+async def test_other_daemon_sets_are_nobodys_business(helm, nvidia):
+    await nvidia("nvcr.io/nvidia/k8s/dcgm-exporter:4.2.0", {"nvidia.com/gpu.present": "true"})
+    helm.template(flags=ASK)
+
+
+async def test_das_is_refused(helm, client, namespace):
+    hook = {
+        "name": "instaslice.redhat.com",
+        "clientConfig": {"url": "https://127.0.0.1:1/mutate"},
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+    }
+    await client.create(CONFIGURATIONS, {"metadata": {"name": f"das-{namespace}"}, "webhooks": [hook]})
+    try:
+        with pytest.raises(HelmFailed, match=rf"MutatingWebhookConfiguration das-{namespace} belongs to DAS"):
+            helm.template(flags=ASK)
+        helm.template("guards.das=false", flags=ASK)
+    finally:
+        await client.delete(CONFIGURATIONS, Key("", f"das-{namespace}"))
+
+
+@pytest.mark.parametrize("level", ["baseline", "restricted", "privileged"])
+async def test_a_namespace_whose_pod_security_forbids_the_agent_is_refused(helm, client, namespace, level):
+    labels = {"pod-security.kubernetes.io/enforce": level}
+    await client.merge(NAMESPACES, Key("", namespace), {"metadata": {"labels": labels}})
+    if level == "privileged":
+        helm.template(flags=ASK)
+        return
+    with pytest.raises(HelmFailed, match=rf"enforces the Pod Security level {level}") as refused:
+        helm.template(flags=ASK)
+    assert f"kubectl label namespace {namespace} {'pod-security.kubernetes.io/enforce'}=privileged" in str(
+        refused.value
+    )
+    helm.template("guards.podSecurity=false", flags=ASK)
+
+
+async def test_who_may_not_install_is_told_what_is_missing(cluster, client, namespace, tmp_path):
+    """Of a user who may read everything and write nothing."""
+    authority = Authority(cluster.plane().layout.pki)
+    pair = authority.issue(f"reader-{namespace}", f"reader-{namespace}")
+    file = authority.kubeconfig(tmp_path / "reader", server=cluster.plane().server, client=pair, name="reader")
+    rules = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch"]}]
+    user = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": f"reader-{namespace}"}
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": f"reader-{namespace}"}
+    await client.create(ROLES, {"metadata": {"name": f"reader-{namespace}"}, "rules": rules})
+    binding = {"metadata": {"name": f"reader-{namespace}"}, "subjects": [user], "roleRef": reference}
+    await client.create(BINDINGS, binding)
+    try:
+
+        def message():
+            with pytest.raises(HelmFailed) as refused:
+                Helm(file, namespace=namespace).run("install", "instaslice", str(Helm.chart), "--timeout=5s")
+            return str(refused.value)
+
+        # Until the authorizer has heard of the role it may not even read.
+        await until(lambda: "cannot create resource" in message(), 30)
+        assert f"reader-{namespace}" in message()
+    finally:
+        await client.delete(BINDINGS, Key("", f"reader-{namespace}"))
+        await client.delete(ROLES, Key("", f"reader-{namespace}"))
