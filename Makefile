@@ -56,6 +56,8 @@ fmt: setup ## Format, and fix what the linter can
 
 generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt -o requirements-runtime.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt --group build -o requirements-build.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
 	$(BIN)/python scripts/write_crds.py
@@ -63,7 +65,24 @@ generate: setup ## Write what is generated: the lock, the Go modules, the CRD, t
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
+	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
+
+# The image: docs/image.md. BASE is any image with Python 3.11 or later.
+IMG       ?= instaslice:dev
+PLATFORMS ?= linux/amd64,linux/arm64
+IMAGE     := $(BIN)/python scripts/image
+
+image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)
+	@$(IMAGE) build $(IMG) $(if $(BASE),--base $(BASE))
+
+image-multiarch: setup ## Build it for several platforms (IMG=registry/name; PLATFORMS=linux/amd64,linux/arm64)
+	@$(IMAGE) build $(IMG) $(if $(BASE),--base $(BASE)) --platforms $(PLATFORMS)
+
+image-archive: setup ## Write it to a file for `ctr images import` (ARCHIVE=path), and print its name
+	@$(IMAGE) archive $(or $(ARCHIVE),out/instaslice.tar)
+
+push: setup ## Push it (IMG=registry/name:tag)
+	@$(IMAGE) push $(IMG)
 
 BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
 
@@ -106,4 +125,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
+.PHONY: image image-multiarch image-archive push test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
