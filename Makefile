@@ -67,22 +67,25 @@ verify: check ## Check, and compare what is generated
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
 
-# The image: docs/image.md. BASE is any image with Python 3.11 or later.
-IMG       ?= instaslice:dev
-PLATFORMS ?= linux/amd64,linux/arm64
-IMAGE     := $(BIN)/python scripts/image
-
+# The image (docs/image.md). BASE is any image with Python 3.11 or later.
 image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)
-	@$(IMAGE) build $(IMG) $(if $(BASE),--base $(BASE))
+	@$(BIN)/python scripts/image build $(or $(IMG),instaslice:dev) $(if $(BASE),--base $(BASE))
 
-image-multiarch: setup ## Build it for several platforms (IMG=registry/name; PLATFORMS=linux/amd64,linux/arm64)
-	@$(IMAGE) build $(IMG) $(if $(BASE),--base $(BASE)) --platforms $(PLATFORMS)
+image-multiarch: setup ## Build it for amd64 and arm64 (IMG=registry/name:tag)
+	@$(BIN)/python scripts/image build $(IMG) $(if $(BASE),--base $(BASE)) --platforms linux/amd64,linux/arm64
 
 image-archive: setup ## Write it to a file for `ctr images import` (ARCHIVE=path), and print its name
-	@$(IMAGE) archive $(or $(ARCHIVE),out/instaslice.tar)
+	@$(BIN)/python scripts/image archive $(or $(ARCHIVE),out/instaslice.tar)
 
 push: setup ## Push it (IMG=registry/name:tag)
-	@$(IMAGE) push $(IMG)
+	@$(BIN)/python scripts/image push $(IMG)
+
+sbom: setup ## Write what is in the image, from the lock, as SPDX (SBOM=path)
+	@$(BIN)/python scripts/write_sbom.py $(or $(SBOM),out/instaslice.spdx.json)
+
+sign: ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=registry/name@sha256:…)
+	cosign sign --yes $(IMG)
+	cosign attest --yes --type spdxjson --predicate $(or $(SBOM),out/instaslice.spdx.json) $(IMG)
 
 BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
 
@@ -125,4 +128,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: image image-multiarch image-archive push test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
+.PHONY: image image-multiarch image-archive push sbom sign test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)

@@ -73,7 +73,7 @@ def build_image(image: str, base: str | None, platforms: str | None) -> None:
         return
     engine = find()
     with tempfile.TemporaryDirectory() as scratch:
-        engine.build_platforms(image, ROOT, platforms, secrets(Path(scratch)))
+        engine.build_platforms(image, ROOT, platforms, base, secrets(Path(scratch)))
 
 
 @main.command()

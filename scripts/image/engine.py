@@ -33,28 +33,26 @@ class Engine:
         # The storage and the isolation that work everywhere, in a container and without systemd too.
         return {"STORAGE_DRIVER": "vfs", "BUILDAH_ISOLATION": "chroot", **os.environ}
 
-    def build(self, image: str, context: Path, base: str | None, secrets: Mapping[str, Path]) -> None:
+    def build(self, image: str, context: Path, base: str, secrets: Mapping[str, Path]) -> None:
         """Raises NotAvailable; what the engine prints goes to the terminal."""
-        arguments = [f"BASE={base}"] if base else []
-        arguments += [name for name in PROXIES if name in os.environ]  # the values come from our environment
-        self._run(
-            "build", "--file", str(context / "Dockerfile"), "--tag", image,
-            *(word for each in arguments for word in ("--build-arg", each)),
-            *(word for name, file in secrets.items() for word in ("--secret", f"id={name},src={file}")),
-            str(context),
-        )  # fmt: skip
+        self._run("build", "--tag", image, *self._build_flags(context, base, secrets), str(context))
 
-    def build_platforms(self, image: str, context: Path, platforms: str, secrets: Mapping[str, Path]) -> None:
+    def build_platforms(
+        self, image: str, context: Path, platforms: str, base: str | None, secrets: Mapping[str, Path]
+    ) -> None:
         """One name for several platforms. docker can only push the result; the others keep it as a manifest list."""
-        given = [word for name, file in secrets.items() for word in ("--secret", f"id={name},src={file}")]
-        words = ["--file", str(context / "Dockerfile"), "--platform", platforms, *given]
+        flags = [*self._build_flags(context, base, secrets), "--platform", platforms, str(context)]
         if self.name == "docker":
-            self._run("buildx", "build", "--push", "--tag", image, *words, str(context))
+            self._run("buildx", "build", "--push", "--tag", image, *flags)
         else:
-            self._run("build", "--manifest", image, *words, str(context))
+            self._run("build", "--manifest", image, *flags)
 
     def push(self, image: str) -> None:
-        self._run("push", image)
+        """An image of one or of several platforms."""
+        if self.name != "docker" and self._succeeds(["manifest", "exists", image]):
+            self._run("manifest", "push", "--all", image, f"docker://{image}")
+        else:
+            self._run("push", image)
 
     def save(self, image: str, archive: Path) -> None:
         """As a file in the format of `docker save`, which every runtime imports."""
@@ -102,6 +100,22 @@ class Engine:
                 self._run("rm", container)
         else:
             self._run("import", "--change", f"ENV {path}", str(tarball), image)
+
+    def _build_flags(self, context: Path, base: str | None, secrets: Mapping[str, Path]) -> list[str]:
+        arguments = [f"BASE={base}"] if base else []
+        if self.name == "docker":
+            # The others hand them over by themselves. Names only: the values come from our environment.
+            arguments += [name for name in PROXIES if name in os.environ]
+        return [
+            *("--file", str(context / "Dockerfile")),
+            *(word for each in arguments for word in ("--build-arg", each)),
+            *(word for name, file in secrets.items() for word in ("--secret", f"id={name},src={file}")),
+        ]
+
+    def _succeeds(self, words: Sequence[str]) -> bool:
+        return (
+            subprocess.run([self.name, *words], env=self.environment, capture_output=True, check=False).returncode == 0
+        )
 
     def _inspect(self, image: str) -> dict | list | None:
         form = ["inspect", "--type", "image"] if self.name == "buildah" else ["image", "inspect"]
