@@ -184,14 +184,24 @@ class RealNode:
         if done.exists():
             return
         for archive in images.write(self.programs["busybox"], self.home / "images"):
-            imported = self._ctr("images", "import", str(archive))
-            if imported.returncode:
-                raise LocalError(f"containerd did not import {archive}: {imported.stderr.strip().splitlines()[-1:]}")
+            self.import_image(archive)
         done.touch()
+
+    def import_image(self, archive: Path) -> None:
+        """Give containerd an image from a file, under the name in it. Raises LocalError."""
+        self._require(self._ctr("images", "import", str(archive)), f"import {archive}")
+
+    def tag_image(self, name: str, also: str) -> None:
+        """Give an image that containerd has another name too. Raises LocalError."""
+        self._require(self._ctr("images", "tag", "--force", name, also), f"give {name} the name {also}")
+
+    def _require(self, done: subprocess.CompletedProcess[str], what: str) -> None:
+        if done.returncode:
+            raise LocalError(f"containerd did not {what}: {done.stderr.strip().splitlines()[-1:]}")
 
     def _ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         argv = [str(self.programs["ctr"]), "--address", str(self.socket), "--namespace", "k8s.io", *arguments]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=120)
 
 
 def remove(layout: Layout, network: Network | None) -> None:
