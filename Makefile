@@ -102,7 +102,7 @@ sign: ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=regis
 	cosign sign --yes $(IMG)
 	cosign attest --yes --type spdxjson --predicate $(or $(SBOM),out/instaslice.spdx.json) $(IMG)
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-footprint
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -134,6 +134,9 @@ bench-calls: setup ## API calls per pod, on 1, 10 and 100 nodes
 
 bench-shapes: setup ## What 3,500 waiting pods of different shapes cost other pods
 	@$(BIN)/python bench/shapes.py
+
+bench-footprint: setup programs ## Resident memory of our processes in the image, idle and with 1,000 pods (needs root)
+	@$(BIN)/python bench/footprint.py
 
 test-gpu: ## Tests on a real, idle GPU, which they partition and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup

@@ -11,6 +11,7 @@ BLOCKS = {
     "tests/integration/local": MACHINE,
     "tests/integration/node": MACHINE,
     "tests/integration/install": MACHINE,
+    "tests/integration/image": MACHINE,
     "tests/integration/classic/test_kills.py": "kills",
     "tests/integration/classic": "classic",
     "tests/integration/agent": "agent",

@@ -1,4 +1,4 @@
-"""The container image: `python scripts/image build IMG`, `push IMG`, `archive PATH`, `unpack FOLDER`, `size`.
+"""The container image: `python scripts/image build IMG`, `push IMG`, `archive PATH`, `unpack FOLDER`, `config`, `size`.
 
 docs/image.md says what each is for. What commands print on standard output is theirs; everything else goes to the
 standard error.
@@ -102,6 +102,12 @@ def archive(path: Path) -> None:
 def unpack(directory: Path) -> None:
     """Write the root filesystem of the image of this tree to DIRECTORY, which must not exist."""
     Archive(current().archive).unpack(directory)
+
+
+@main.command()
+def config() -> None:
+    """Print user, entry point and environment of the image of this tree, as JSON."""
+    click.echo(json.dumps(Archive(current().archive).config["config"]))
 
 
 @main.command()
