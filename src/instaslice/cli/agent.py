@@ -1,7 +1,6 @@
 """`instaslice agent`: the agent of one node, or of many emulated ones, as a process."""
 
 import asyncio
-import logging
 import random
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +19,7 @@ from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.object_name import ObjectName
+from instaslice.cli.terminal.observing import Observing, observed
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
@@ -29,6 +29,7 @@ from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import BadRequest
+from instaslice.observe.metrics import Component
 
 LATENCIES = {"none": INSTANT, "h200": H200}
 CTK_SPECS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
@@ -126,7 +127,9 @@ Examples:
 )
 @click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@observed(Component.AGENT)
 def command(
+    observing: Observing,
     node: str | None,
     gpus: str,
     enable_mig: bool,
@@ -148,7 +151,6 @@ def command(
     kubeconfig: Path | None,
 ) -> None:
     """Create the slices that the controller wants on a node, destroy them afterwards, and report what exists."""
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
     if model and not emulated:
@@ -176,7 +178,12 @@ def command(
         if node and state_dir:
             places = NodePaths(kubelet_dir, cdi_dir, state_dir)
             devices = NodeDevices(places, wiring, executor=executor, clock=clock)
-        async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(2 * rate)) as client:
+        async with (
+            await Client.connect(
+                kubeconfig, clock=clock, rate=rate, burst=int(2 * rate), observer=observing.calls
+            ) as client,
+            observing.served(),
+        ):
             agent = AgentProcess(
                 client,
                 gpu_source,
@@ -186,7 +193,9 @@ def command(
                 orphan_policy=OrphanPolicy(grace, keep_foreign),
                 executor=executor,
                 devices=devices,
+                registry=observing.registry,
             )
+            observing.health.not_ready = lambda: agent.not_ready
             refused = ""
             try:
                 await run_until_signalled(agent.run())
