@@ -182,7 +182,7 @@ def command(
             await Client.connect(
                 kubeconfig, clock=clock, rate=rate, burst=int(2 * rate), observer=observing.calls
             ) as client,
-            observing.served(),
+            observing.served(client, clock),
         ):
             agent = AgentProcess(
                 client,

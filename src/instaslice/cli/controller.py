@@ -166,7 +166,7 @@ def command(
             await Client.connect(
                 kubeconfig, clock=clock, rate=rate, burst=int(rate), observer=observing.calls
             ) as client,
-            observing.served(),
+            observing.served(client, clock),
         ):
             try:
                 await run_until_signalled(lead_once(client))

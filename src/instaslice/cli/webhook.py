@@ -18,16 +18,10 @@ from instaslice.kube.errors import KubeconfigError
 from instaslice.kube.meta import Key
 from instaslice.kube.observer import Observer
 from instaslice.observe import registry as registries
+from instaslice.observe.certificates import RENEW_SECONDS, CertificateSource, FileSource, renew
 from instaslice.observe.metrics import ADMISSIONS, Component
 from instaslice.webhook import quota_notice
-from instaslice.webhook.certificate_sources import (
-    RENEW_SECONDS,
-    CertificateSource,
-    FileSource,
-    SecretSource,
-    renew,
-    start,
-)
+from instaslice.webhook.certificate_sources import SecretSource, start
 from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
 from instaslice.webhook.server import Webhook, serving
 
@@ -128,9 +122,10 @@ def command(
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            await stack.enter_async_context(observing.served())
             certificates: CertificateSource
-            client = await _connected(stack, kubeconfig, clock, observing.calls, needed=cert_dir is None)
+            needed = cert_dir is None or observing.needs_api_server
+            client = await _connected(stack, kubeconfig, clock, observing.calls, needed=needed)
+            await stack.enter_async_context(observing.served(client, clock))
             if cert_dir is not None:
                 certificates = FileSource(cert_dir)
             else:

@@ -10,6 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry
 
+from instaslice.api import names
 from instaslice.api.instaslice import Allocation, Instaslice, PreparedSlice
 from instaslice.api.pods import gated
 from instaslice.controller.dispatcher import Dispatcher
@@ -23,6 +24,8 @@ from instaslice.observe.metrics import STATE_SECONDS
 
 log = logging.getLogger(__name__)
 
+LONGEST_UID: Final = 36
+"""Of an annotation that anybody may have written, no more is logged."""
 TIMED: Final = tuple(Phase)
 
 
@@ -53,7 +56,8 @@ class StateTimes:
         uid = new.metadata.uid
         if old is None and self.live and uid in self._state.pods and gated(new):
             pod = f"{new.metadata.namespace}/{new.metadata.name}"
-            log.info("pod waits for slices", extra=about(pod=pod, uid=uid))
+            admission = new.metadata.annotations.get(names.ADMISSION, "")[:LONGEST_UID]
+            log.info("pod waits for slices", extra=about(pod=pod, uid=uid, request=admission))
         reservation = self._state.ledger.reservations.get(uid)
         for tracked in reservation.allocations if reservation is not None else ():
             if tracked.allocation.id in self._allocations:

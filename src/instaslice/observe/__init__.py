@@ -4,6 +4,8 @@
     registry       gives them to prometheus-client: what is read at a scrape, and what is counted
     api_calls      counts the requests of our Kubernetes client
     endpoints      serves /metrics, /healthz and /readyz
+    access         who may read the metrics
+    certificates   what a server of ours serves with
     reference      the tables of docs/metrics.md
     logs           one line per event, as text or JSON
 

@@ -5,9 +5,11 @@ work. Both say why.
 """
 
 import errno
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from aiohttp import web
@@ -15,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from instaslice.errors import BadInput
+from instaslice.observe.access import Access
 
 Why = Callable[[], str]
 """Why something is not as it should be; empty where it is."""
@@ -45,11 +48,15 @@ class Health:
 
 HEALTH: Final = web.AppKey("health", Health)
 REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
+ACCESS: Final = web.AppKey("access", Access)
 
 
-def application(registry: CollectorRegistry, health: Health) -> web.Application:
+def application(registry: CollectorRegistry, health: Health, access: Access | None = None) -> web.Application:
+    """With `access` only those who are let in read the metrics; the health of a process is for everybody."""
     app = web.Application()
     app[REGISTRY], app[HEALTH] = registry, health
+    if access is not None:
+        app[ACCESS] = access
     app.add_routes(
         [web.get("/metrics", _metrics), web.get("/healthz", _healthz), web.get("/readyz", _readyz)],
     )
@@ -57,13 +64,13 @@ def application(registry: CollectorRegistry, health: Health) -> web.Application:
 
 
 @asynccontextmanager
-async def serving(app: web.Application, address: Address) -> AsyncIterator[int]:
+async def serving(app: web.Application, address: Address, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Serve while inside; yields the port, which the system chooses for 0. Raises BadInput where it cannot listen."""
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, address.host or None, address.port).start()
+            await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
         except OSError as error:
             raise BadInput(_why_not(address, error)) from None
         yield int(runner.addresses[0][1])
@@ -79,6 +86,11 @@ def _why_not(address: Address, error: OSError) -> str:
 
 
 async def _metrics(request: web.Request) -> web.Response:
+    access = request.app.get(ACCESS)
+    refusal = await access.refusal(request.headers) if access is not None else None
+    if refusal is not None:
+        headers = {"WWW-Authenticate": "Bearer"} if refusal.status is HTTPStatus.UNAUTHORIZED else {}
+        return web.Response(status=refusal.status, text=refusal.why, headers=headers)
     encode, content_type = choose_encoder(request.headers.get("Accept", ""))
     body = encode(request.app[REGISTRY])
     response = web.Response(body=body, headers={"Content-Type": content_type})

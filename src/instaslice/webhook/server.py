@@ -3,6 +3,7 @@
 Stateless, so replicas need not know of each other, and a dry run is answered like any other request.
 """
 
+import logging
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -12,10 +13,13 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from instaslice.observe.logs import about
 from instaslice.webhook import review
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
+
+log = logging.getLogger(__name__)
 
 PATH: Final = "/mutate-pods"
 MAX_BYTES: Final = 8 << 20
@@ -52,13 +56,21 @@ class Webhook:
 
     def answer(self, request: review.AdmissionRequest) -> bytes:
         """The AdmissionReview that answers one request."""
+        meta = request.object.metadata
+        pod = f"{request.namespace}/{meta.name or meta.generate_name}"
+        keys = about(pod=pod, uid=meta.uid, request=request.uid)
         try:
-            patch = reapplied(request.object) if request.operation == "UPDATE" else mutate(request.object, self.largest)
+            if request.operation == "UPDATE":
+                patch = reapplied(request.object)
+            else:
+                patch = mutate(request.object, self.largest, request.uid)
         except Rejected as rejected:
             self.answered["refused"] += 1
-            meta = request.object.metadata
-            return review.denied(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {rejected}")
-        self.answered["changed" if patch else "unchanged"] += 1
+            log.info("%s: refused: %s", request.operation, rejected, extra=keys)
+            return review.denied(request.uid, f"pod {pod}: {rejected}")
+        result = "changed" if patch else "unchanged"
+        self.answered[result] += 1
+        log.info("%s: %s", request.operation, result, extra=keys)
         return review.allowed(request.uid, patch)
 
 
