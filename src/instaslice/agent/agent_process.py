@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from instaslice.agent import report
 from instaslice.agent.gpu_source import GpuSource, Warn
 from instaslice.agent.gpu_worker import DriverCall, OrphanPolicy, WorkerContext
+from instaslice.agent.job_mapping import JobMapping
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, unserved
 from instaslice.agent.node_metrics import NodeMetrics
@@ -48,7 +49,8 @@ WORKERS = 16
 
 class AgentProcess:
     """Serves all nodes that match a selector, as they come and go. With `devices` that is the one node we run on: its
-    kubelet learns its resources from device plugins; for others they are written into the node's status."""
+    kubelet learns its resources from device plugins; for others they are written into the node's status. With
+    `job_mapping` dcgm-exporter is told which of its pods has which slice."""
 
     def __init__(
         self,
@@ -62,10 +64,12 @@ class AgentProcess:
         executor: GpuExecutor | None = None,
         devices: NodeDevices | None = None,
         registry: CollectorRegistry | None = None,
+        job_mapping: JobMapping | None = None,
     ) -> None:
         self._client = client
         self._gpu_source = gpu_source
         self._devices = devices
+        self._job_mapping = job_mapping
         self._clock = clock
         self._rng = rng
         self._orphan_policy = orphan_policy or OrphanPolicy()
@@ -169,6 +173,8 @@ class AgentProcess:
             await self._report_unserved(node, instaslice, error)
             return None
         wait = await served.reconcile(node, instaslice)
+        if self._job_mapping is not None and served.status is not None:
+            self._job_mapping.update(served.status, self._allocations(name))
         if self._devices is None:
             await self._advertise(node, served)
         return wait

@@ -12,6 +12,7 @@ from instaslice.agent.emulation import EmulatedGpus, Emulation
 from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
 from instaslice.agent.gpu_worker import OrphanPolicy
+from instaslice.agent.job_mapping import JobMapping
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
@@ -125,6 +126,12 @@ Examples:
     show_default=True,
     help="Seconds after which a call to a GPU counts as hung.",
 )
+@click.option(
+    "--dcgm-job-mapping-dir",
+    "job_mapping_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --node: tell dcgm-exporter here which pod has which slice (its --hpc-job-mapping-dir).",
+)
 @click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 @observed(Component.AGENT)
@@ -147,6 +154,7 @@ def command(
     grace: float,
     keep_foreign: bool,
     deadline: float,
+    job_mapping_dir: Path | None,
     rate: float,
     kubeconfig: Path | None,
 ) -> None:
@@ -155,6 +163,8 @@ def command(
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
     if model and not emulated:
         raise click.UsageError("--model is for emulated GPUs: add --emulated, or leave it out")
+    if job_mapping_dir and not node:
+        raise click.UsageError("--dcgm-job-mapping-dir is for one node: say which this is (--node NAME)")
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state
@@ -194,6 +204,7 @@ def command(
                 executor=executor,
                 devices=devices,
                 registry=observing.registry,
+                job_mapping=JobMapping(job_mapping_dir) if job_mapping_dir else None,
             )
             observing.health.not_ready = lambda: agent.not_ready
             refused = ""

@@ -23,7 +23,7 @@ from instaslice.observe.metrics import ADMISSIONS, Component
 from instaslice.webhook import quota_notice
 from instaslice.webhook.certificate_sources import SecretSource, start
 from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
-from instaslice.webhook.server import Webhook, serving
+from instaslice.webhook.server import RESULTS, Webhook, serving
 
 PAUSE_SECONDS = 5.0
 """Between reporting that we stop and stopping."""
@@ -108,7 +108,7 @@ def command(
     webhook = Webhook(LargestNode(chosen or models.known(), max_gpus))
     registries.read_from(
         observing.registry,
-        lambda: [(ADMISSIONS, {(result,): count for result, count in webhook.answered.items()})],
+        lambda: [(ADMISSIONS, {(result,): webhook.answered[result] for result in RESULTS})],
     )
     observing.health.not_ready = lambda: "it does not serve yet"
     namespace, _, name = secret.partition("/")

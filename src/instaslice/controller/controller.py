@@ -125,11 +125,11 @@ class Controller:
         self._shapes = NodeShapes()
         self.started = False
         """Whether all that the API server has was taken in."""
-        registry = registry or CollectorRegistry()
-        self._times = StateTimes(self.dispatcher, clock, registry)
-        self._decision_seconds = registries.histogram(registry, DECISION_SECONDS)
+        self.registry = registry or CollectorRegistry()
+        self._times = StateTimes(self.dispatcher, clock, self.registry)
+        self._decision_seconds = registries.histogram(self.registry, DECISION_SECONDS)
         metrics = ClusterMetrics(self.dispatcher, self.orders, self._times, clock)
-        registries.read_from(registry, lambda: metrics.read() if self.started else ())
+        registries.read_from(self.registry, lambda: metrics.read() if self.started else ())
         self._hinting: Queue[str] = Queue(clock=clock)
         self._timer: Timer | None = None
 

@@ -22,6 +22,7 @@ from instaslice.webhook.mutation import mutate, reapplied
 log = logging.getLogger(__name__)
 
 PATH: Final = "/mutate-pods"
+RESULTS: Final = ("changed", "unchanged", "refused", "not a review")
 MAX_BYTES: Final = 8 << 20
 """Above what the API server accepts from a user (3 MiB), plus the review around it."""
 
