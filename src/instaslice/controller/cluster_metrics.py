@@ -36,6 +36,7 @@ GPU_STATES: Final = {
 UNKNOWN: Final = "Unknown"
 """The reason of a pod whose condition has not been written, or not by us."""
 ALLOCATION_STATES: Final = tuple(phase for phase in Phase if phase is not Phase.WAITING)
+NODE_STATES: Final = ("serving", "not serving", "unreadable")
 BYTES_PER_GB: Final = 1e9
 
 
@@ -89,7 +90,7 @@ class ClusterMetrics:
     def _nodes(self) -> Iterator[Reading]:
         records = self._state.ledger.nodes.values()
         states = Counter(map(_state_of, records))
-        yield metrics.NODES, {(state,): states[state] for state in ("serving", "not serving", "unreadable")}
+        yield metrics.NODES, {(state,): states[state] for state in NODE_STATES}
         yield metrics.FOREIGN, {(): sum(len(record.foreign_slices) for record in records)}
         yield metrics.FAILED_PLACEMENTS, {(): sum(len(record.quarantined) for record in records)}
 
@@ -112,14 +113,9 @@ def _gpus(found: list[ModelRoom]) -> Iterator[Reading]:
     yield (
         metrics.MEMORY,
         {
-            (room.model, state): slices * room.slice_gb * BYTES_PER_GB
+            (room.model, state.value): slices * room.slice_gb * BYTES_PER_GB
             for room in found
-            for state, slices in (
-                ("allocated", room.allocated),
-                ("free", room.free),
-                ("unusable", room.unusable),
-                ("closed", room.closed),
-            )
+            for state, slices in room.memory.items()
         },
     )
     yield metrics.LARGEST, {(room.model,): room.largest * room.slice_gb * BYTES_PER_GB for room in found}

@@ -6,27 +6,35 @@ Costs as much as there are kinds of state in use and closed GPUs, whatever the s
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import StrEnum
 
 from instaslice.placement.fleet import Fleet
 from instaslice.placement.pools import Pool, bits
 
 
+class MemoryState(StrEnum):
+    """What a memory slice is good for."""
+
+    ALLOCATED = "allocated"
+    FREE = "free"
+    """On an open GPU, where further slices can reach it."""
+    UNUSABLE = "unusable"
+    """Free on an open GPU, and out of reach of any further slices."""
+    CLOSED = "closed"
+    """Free on a closed GPU."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelRoom:
-    """The GPUs of one geometry, in MIG mode; memory in memory slices of the model."""
+    """The GPUs of one geometry, in MIG mode."""
 
     model: str
     slice_gb: float
     """Of a memory slice, as the model is labelled."""
     gpus: Counter[str]
     """By why nothing is placed on them, the first reason; empty for open ones."""
-    allocated: int
-    free: int
-    """On open GPUs, where further slices can reach it."""
-    unusable: int
-    """On open GPUs, out of reach of any further slices."""
-    closed: int
-    """Free on closed GPUs."""
+    memory: dict[MemoryState, int]
+    """In memory slices."""
     with_room: dict[str, int]
     """Profile → open GPUs on which one more fits."""
     held: dict[str, int]
@@ -58,10 +66,12 @@ def _room(pool: Pool, closed: list[tuple[str, int]]) -> ModelRoom:
         model=pool.model.name,
         slice_gb=pool.model.memory_gb / (kinds.slices or 1),
         gpus=Counter({"": len(pool)}) + Counter(why for why, _ in closed),
-        allocated=total - free - idle,
-        free=usable,
-        unusable=free - usable,
-        closed=idle,
+        memory={
+            MemoryState.ALLOCATED: total - free - idle,
+            MemoryState.FREE: usable,
+            MemoryState.UNUSABLE: free - usable,
+            MemoryState.CLOSED: idle,
+        },
         with_room=with_room,
         held={name: count for name, count in pool.held.items() if count},
         largest=max((each.size for each in kinds.profiles if with_room[each.name]), default=0),
