@@ -22,12 +22,15 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import NODES, PODS
 from instaslice.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from instaslice.kube.meta import Key
+from instaslice.kube.observer import UNOBSERVED
 
 MODEL = "A100-40GB"
 
 
 class Server:
     """The verbs that an agent uses. A write takes `took` seconds, is refused by `error`, and is noted in `written`."""
+
+    observer = UNOBSERVED
 
     def __init__(self, clock):
         self._clock = clock

@@ -42,17 +42,10 @@ async def test_what_is_not_a_review_is_a_bad_request(http, webhook, body):
     assert webhook.answered == {"not a review": 1}
 
 
-async def test_a_webhook_that_stops_is_alive_but_not_ready(http, webhook):
-    assert (await http.get("/readyz")).status == 200
-    webhook.ready = False
-    assert (await http.get("/readyz")).status == 503
-    assert (await http.get("/healthz")).status == 200
-
-
 async def test_a_webhook_that_stops_answers_and_gives_up_the_connection(http, webhook):
     review = b'{"request":{"uid":"1"}}'
     assert "Connection" not in (await http.post(PATH, data=review)).headers
-    webhook.ready = False
+    webhook.draining = True
     answer = await http.post(PATH, data=review)
     assert (answer.status, answer.headers["Connection"]) == (200, "close")
 

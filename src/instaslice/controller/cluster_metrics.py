@@ -1,0 +1,126 @@
+"""The metrics of the cluster, read from the controller's state at each scrape.
+
+Costs as much as there are pods with slices, nodes and kinds of state, and nothing between scrapes. Decides nothing.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from instaslice.api import names
+from instaslice.api.pods import gated
+from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.ledger import HEALTH, UNREADABLE, UNREADY
+from instaslice.controller.lifecycle import Phase, phase_of_allocation
+from instaslice.controller.node_record import NodeRecord
+from instaslice.controller.pod_condition import Reason
+from instaslice.controller.pod_reconciler import SILENT
+from instaslice.controller.quarantine import ObjectKind
+from instaslice.controller.state_times import StateTimes
+from instaslice.controller.work_queues import WorkQueues
+from instaslice.kube.clock import Clock
+from instaslice.observe import metrics
+from instaslice.observe.registry import Reading
+from instaslice.placement.longest_waiting import RESERVED
+from instaslice.placement.room import ModelRoom, rooms
+
+GPU_STATES: Final = {
+    "": "open",
+    HEALTH: "unhealthy",
+    RESERVED: "reserved",
+    SILENT: "silent",
+    UNREADABLE: "unreadable",
+    UNREADY: "unready",
+}
+"""Why a GPU is closed → the label."""
+UNKNOWN: Final = "Unknown"
+"""The reason of a pod whose condition has not been written, or not by us."""
+ALLOCATION_STATES: Final = tuple(phase for phase in Phase if phase is not Phase.WAITING)
+NODE_STATES: Final = ("serving", "not serving", "unreadable")
+BYTES_PER_GB: Final = 1e9
+
+
+class ClusterMetrics:
+    def __init__(self, dispatcher: Dispatcher, orders: WorkQueues, times: StateTimes, clock: Clock) -> None:
+        self._dispatcher = dispatcher
+        self._state = dispatcher.state
+        self._orders = orders
+        self._times = times
+        self._clock = clock
+
+    def read(self) -> Iterator[Reading]:
+        yield from self._pods()
+        yield from self._nodes()
+        yield from _gpus(rooms(self._state.ledger.fleet))
+        yield from self._troubles()
+
+    def _pods(self) -> Iterator[Reading]:
+        pods, ledger = self._state.pods, self._state.ledger
+        states: Counter[Phase] = Counter(dict.fromkeys(ALLOCATION_STATES, 0))
+        for record in ledger.nodes.values():
+            for each in record.allocations.values():
+                pod = pods.get(each.allocation.pod.uid)
+                states[phase_of_allocation(pod, each.allocation, each.prepared)] += 1
+        yield metrics.ALLOCATIONS, {(phase.value,): count for phase, count in states.items()}
+        reasons = Counter({reason.value: 0 for reason in Reason})
+        for pod in pods.values():
+            if gated(pod) and not pod.ended:
+                condition = pod.condition(names.SLICE_READY)
+                reasons[condition.reason if condition is not None and condition.reason in reasons else UNKNOWN] += 1
+        yield metrics.WAITING_PODS, {(reason,): count for reason, count in reasons.items()}
+        yield metrics.QUEUE, {(): len(self._state.queue)}
+        yield metrics.STATE_OLDEST, {(phase.value,): age for phase, age in self._oldest().items()}
+        orders = self._orders
+        lengths = {
+            "write specs": len(orders.specs),
+            "ungate pods": len(orders.ungates),
+            "fail pods": len(orders.failures),
+            "conditions of waiting pods": len(orders.waiting_conditions),
+            "conditions of ready pods": len(orders.ready_conditions),
+        }
+        yield metrics.WORK_QUEUE, {(queue,): length for queue, length in lengths.items()}
+
+    def _oldest(self) -> dict[Phase, float]:
+        # By when pods were created: a restart of ours does not make them younger.
+        created = min((head.since for head in self._state.queue.heads()), default=None)
+        now = self._clock.now().timestamp()
+        waiting = {} if created is None else {Phase.WAITING: max(0.0, now - created)}
+        return {**dict.fromkeys(Phase, 0.0), **self._times.oldest(), **waiting}
+
+    def _nodes(self) -> Iterator[Reading]:
+        records = self._state.ledger.nodes.values()
+        states = Counter(map(_state_of, records))
+        yield metrics.NODES, {(state,): states[state] for state in NODE_STATES}
+        yield metrics.FOREIGN, {(): sum(len(record.foreign_slices) for record in records)}
+        yield metrics.FAILED_PLACEMENTS, {(): sum(len(record.quarantined) for record in records)}
+
+    def _troubles(self) -> Iterator[Reading]:
+        yield metrics.LOST_PODS, {(): self._dispatcher.lost_pods}
+        kinds = Counter(kind for kind, _, _ in self._state.quarantine)
+        yield metrics.SET_ASIDE, {(kind.value,): kinds[kind] for kind in ObjectKind}
+        yield metrics.FAILURES, {(): self._state.quarantine.failures}
+
+
+def _state_of(record: NodeRecord) -> str:
+    return "unreadable" if record.unreadable else "not serving" if record.unready else "serving"
+
+
+def _gpus(found: list[ModelRoom]) -> Iterator[Reading]:
+    yield (
+        metrics.GPUS,
+        {(room.model, label): room.gpus[why] for room in found for why, label in GPU_STATES.items()},
+    )
+    yield (
+        metrics.MEMORY,
+        {
+            (room.model, state.value): slices * room.slice_gb * BYTES_PER_GB
+            for room in found
+            for state, slices in room.memory.items()
+        },
+    )
+    yield metrics.LARGEST, {(room.model,): room.largest * room.slice_gb * BYTES_PER_GB for room in found}
+    yield (
+        metrics.ROOM,
+        {(room.model, profile): count for room in found for profile, count in room.with_room.items()},
+    )
+    yield metrics.HELD, {(room.model, profile): count for room in found for profile, count in room.held.items()}

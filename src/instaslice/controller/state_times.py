@@ -1,0 +1,139 @@
+"""How long pods wait, and how long allocations are in each state: a histogram, and one line in the log for each change.
+
+Follows the watches beside the dispatcher, and decides nothing. What an earlier process began is not timed.
+"""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+
+from instaslice.api import names
+from instaslice.api.instaslice import Allocation, Instaslice, PreparedSlice
+from instaslice.api.pods import gated
+from instaslice.controller.dispatcher import Dispatcher
+from instaslice.controller.lifecycle import Phase, phase_of_allocation
+from instaslice.controller.reservations import Reservation
+from instaslice.kube.clock import Clock
+from instaslice.kube.core import Pod
+from instaslice.observe import registry as registries
+from instaslice.observe.logs import about
+from instaslice.observe.metrics import STATE_SECONDS
+
+log = logging.getLogger(__name__)
+
+LONGEST_UID: Final = 36
+"""Of an annotation that anybody may have written, no more is logged."""
+TIMED: Final = tuple(Phase)
+
+
+@dataclass(slots=True)
+class _Timed:
+    phase: Phase
+    since: float
+    exact: bool
+    """Whether this process saw it begin."""
+
+
+class StateTimes:
+    """Set `live` once what was there at the start has been taken in."""
+
+    def __init__(self, dispatcher: Dispatcher, clock: Clock, registry: CollectorRegistry) -> None:
+        self.live = False
+        self._state, self._placer = dispatcher.state, dispatcher.placer
+        self._clock = clock
+        self._allocations: dict[str, _Timed] = {}
+        """By id."""
+        seconds = registries.histogram(registry, STATE_SECONDS)
+        self._seconds = {phase: seconds.labels(phase.value) for phase in TIMED}
+
+    def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        """Call it after the dispatcher has taken note."""
+        if new is None:
+            return
+        uid = new.metadata.uid
+        if old is None and self.live and uid in self._state.pods and gated(new):
+            pod = f"{new.metadata.namespace}/{new.metadata.name}"
+            admission = new.metadata.annotations.get(names.ADMISSION, "")[:LONGEST_UID]
+            log.info("pod waits for slices", extra=about(pod=pod, uid=uid, request=admission))
+        reservation = self._state.ledger.reservations.get(uid)
+        for tracked in reservation.allocations if reservation is not None else ():
+            if tracked.allocation.id in self._allocations:
+                self._take_in(tracked.node, tracked.allocation, tracked.prepared)
+
+    def instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
+        """Call it after the dispatcher has taken note."""
+        instaslice = new or old
+        assert instaslice is not None, "a change is of an object"
+        node = instaslice.metadata.name
+        before, now = dict(_allocations(old)), dict(_allocations(new))
+        for name, known in now.items():
+            if before.get(name) != known:
+                self._take_in(node, *known)
+        for name in before.keys() - now.keys():
+            self._enter(node, before[name][0], Phase.DELETED, "")
+            self._allocations.pop(name, None)
+
+    def oldest(self) -> dict[Phase, float]:
+        """Seconds that the oldest allocation of each state has been in it."""
+        now, since = self._clock.monotonic(), dict[Phase, float]()
+        for timed in self._allocations.values():
+            since[timed.phase] = min(timed.since, since.get(timed.phase, timed.since))
+        return {phase: now - each for phase, each in since.items()}
+
+    def _take_in(self, node: str, allocation: Allocation, prepared: PreparedSlice | None) -> None:
+        phase = phase_of_allocation(self._state.pods.get(allocation.pod.uid), allocation, prepared)
+        if allocation.id not in self._allocations:
+            self._begin(node, allocation)
+        self._enter(node, allocation, phase, allocation.reason or (prepared.reason if prepared is not None else ""))
+
+    def _begin(self, node: str, allocation: Allocation) -> None:
+        """An allocation that is new here: created since it was reserved, and before that its pod waited."""
+        uid = allocation.pod.uid
+        reservation, pod = self._state.ledger.reservations.get(uid), self._state.pods.get(uid)
+        if not self.live or reservation is None:
+            self._allocations[allocation.id] = _Timed(Phase.CREATING, self._clock.monotonic(), exact=False)
+            return
+        self._allocations[allocation.id] = _Timed(Phase.CREATING, reservation.since, exact=True)
+        waited = None
+        queued_at = self._placer.request(pod).queued_at if pod is not None else None
+        if queued_at is not None and _is_first(reservation, allocation):
+            waited = reservation.since - queued_at
+            self._seconds[Phase.WAITING].observe(waited)
+        self._say(node, allocation, Phase.CREATING, "", waited)
+
+    def _enter(self, node: str, allocation: Allocation, phase: Phase, reason: str) -> None:
+        before = self._allocations.get(allocation.id)
+        if before is None or before.phase is phase:
+            return
+        now = self._clock.monotonic()
+        if before.exact:
+            self._seconds[before.phase].observe(now - before.since)
+        self._allocations[allocation.id] = _Timed(phase, now, exact=self.live)
+        if self.live:
+            self._say(node, allocation, phase, reason, now - before.since if before.exact else None)
+
+    def _say(self, node: str, allocation: Allocation, phase: Phase, reason: str, seconds: float | None) -> None:
+        """`seconds` is how long it was in the state before."""
+        pod = f"{allocation.pod.namespace}/{allocation.pod.name}"
+        log.info(
+            "slice %s at %d is %s%s",
+            allocation.profile,
+            allocation.start,
+            phase,
+            f" ({reason})" if reason else "",
+            extra=about(pod=pod, uid=allocation.pod.uid, node=node, gpu=allocation.gpu, seconds=seconds),
+        )
+
+
+def _allocations(thing: Instaslice | None) -> Iterator[tuple[str, tuple[Allocation, PreparedSlice | None]]]:
+    if thing is not None:
+        reported = {each.id: each for each in thing.status.slices}
+        for each in thing.spec.allocations:
+            yield each.id, (each, reported.get(each.id))
+
+
+def _is_first(reservation: Reservation, allocation: Allocation) -> bool:
+    return bool(reservation.allocations) and reservation.allocations[0].allocation.id == allocation.id
