@@ -53,6 +53,7 @@ deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig
 		--set namespace.create=true --set image.repository=$(firstword $(IMAGE)) --set-string image.tag=$(lastword $(IMAGE)) $(ARGS)
 
 undeploy: setup ## Remove it again (CRDS=1: the definition and all Instaslice objects too; FORCE=1: though pods hold slices)
+	$(if $(FORCE),,$(BIN)/instaslice drained)
 	$(if $(CRDS),$(HELM) upgrade $(RELEASE) charts/instaslice --reuse-values --set crds.keep=false)
 	$(HELM) uninstall $(RELEASE) --wait $(if $(FORCE),--no-hooks)
 

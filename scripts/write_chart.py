@@ -37,6 +37,14 @@ def rbac() -> dict[str, Any]:
             *_documents(AGENT, roles.AGENT),
             *_documents(names.WEBHOOK, roles.WEBHOOK),
         ],
+        "metricsAuth": [
+            *(
+                document
+                for account in (names.CONTROLLER, AGENT, names.WEBHOOK)
+                for document in _documents(account, roles.METRICS_AUTH, "metrics")
+            ),
+            roles.METRICS_READER,
+        ],
         "ownCertificates": _documents(names.WEBHOOK, roles.certificates(), "certificates"),
         **{
             value: _documents(names.CONTROLLER, roles.CONTROLLER_FLAGS[flag], flag.replace("_", "-"))

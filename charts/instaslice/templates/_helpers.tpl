@@ -114,6 +114,50 @@ seccompProfile:
 {{- end }}
 {{- end }}
 
+{{/* Where each process serves metrics and health: the last part of `--observe`. */}}
+{{- define "instaslice.observePort" -}}
+{{- get (dict "controller" 9510 "webhook" 9511 "agent" 9512) . }}
+{{- end }}
+
+{{/* (dict "root" $ "component" "agent"): the flags that all processes share, with the further ones of each. */}}
+{{- define "instaslice.sharedFlags" -}}
+{{- $metrics := .root.Values.metrics }}
+{{- $logs := .root.Values.logs }}
+{{- $certificates := ternary "/etc/instaslice/metrics" "" (ne $metrics.certificateSecret "") }}
+{{- include "instaslice.flags" (dict "observe" (printf ":%s" (include "instaslice.observePort" .component))
+    "metrics-auth" $metrics.auth "observe-cert-dir" $certificates
+    "log-format" $logs.format "log-level" $logs.level) }}
+{{- with (index .root.Values .component).extraArgs }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- define "instaslice.probes" -}}
+{{- $metrics := .root.Values.metrics }}
+{{- $scheme := ternary "HTTPS" "HTTP" (or $metrics.auth (ne $metrics.certificateSecret "")) }}
+readinessProbe:
+  httpGet: {path: /readyz, port: observe, scheme: {{ $scheme }}}
+  periodSeconds: 2
+livenessProbe:
+  httpGet: {path: /healthz, port: observe, scheme: {{ $scheme }}}
+  initialDelaySeconds: 20
+  failureThreshold: 6
+{{- end }}
+
+{{- define "instaslice.metricsMount" -}}
+{{- if .Values.metrics.certificateSecret }}
+- {name: metrics-certificates, mountPath: /etc/instaslice/metrics, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{- define "instaslice.metricsVolume" -}}
+{{- with .Values.metrics.certificateSecret }}
+- name: metrics-certificates
+  secret:
+    secretName: {{ . }}
+{{- end }}
+{{- end }}
+
 {{/* A dict of flag → value as arguments. Null and "" leave a flag out, true is a flag alone, a list repeats it. */}}
 {{- define "instaslice.flags" -}}
 {{- range $flag, $value := . }}

@@ -169,7 +169,7 @@ def command(
     if node:
         state_dir = state_dir or NodePaths.state
 
-    async def run() -> None:
+    async def serve(client: Client) -> None:
         gpu_source: GpuSource
         wiring: Wiring
         if emulated:
@@ -188,33 +188,49 @@ def command(
         if node and state_dir:
             places = NodePaths(kubelet_dir, cdi_dir, state_dir)
             devices = NodeDevices(places, wiring, executor=executor, clock=clock)
+        agent = AgentProcess(
+            client,
+            gpu_source,
+            selector=Selector(fields=f"metadata.name={node}") if node else Selector(labels=nodes),
+            clock=clock,
+            rng=random.Random(),
+            orphan_policy=OrphanPolicy(grace, keep_foreign),
+            executor=executor,
+            devices=devices,
+            registry=observing.registry,
+            job_mapping=JobMapping(job_mapping_dir) if job_mapping_dir else None,
+        )
+        observing.health.not_ready = lambda: agent.not_ready
+        await agent.run()
+
+    def starting() -> str:
+        return "the GPUs are not known yet"
+
+    def stand_by() -> None:
+        # Ready: a rolling update that starts the next agent first ends the last one only then.
+        observing.health.not_ready = str
+
+    async def take_over(client: Client) -> None:
+        """In a rolling update the next agent of a node may start before the last one has ended."""
+        lock = locked(state_dir, clock, waits=stand_by) if node and state_dir else nullcontext()
+        async with lock:
+            observing.health.not_ready = starting
+            await serve(client)
+
+    async def run() -> None:
+        observing.health.not_ready = starting
         async with (
             await Client.connect(
                 kubeconfig, clock=clock, rate=rate, burst=int(2 * rate), observer=observing.calls
             ) as client,
             observing.served(client, clock),
         ):
-            agent = AgentProcess(
-                client,
-                gpu_source,
-                selector=Selector(fields=f"metadata.name={node}") if node else Selector(labels=nodes),
-                clock=clock,
-                rng=random.Random(),
-                orphan_policy=OrphanPolicy(grace, keep_foreign),
-                executor=executor,
-                devices=devices,
-                registry=observing.registry,
-                job_mapping=JobMapping(job_mapping_dir) if job_mapping_dir else None,
-            )
-            observing.health.not_ready = lambda: agent.not_ready
             refused = ""
             try:
-                await run_until_signalled(agent.run())
+                await run_until_signalled(take_over(client))
             except* BadRequest as group:
                 refused = str(next(leaves(group)))
             if refused:
                 raise click.BadParameter(f"the API server refuses it: {refused}", param_hint="--nodes")
 
-    # In a rolling update the next agent of a node may start before the last one has ended.
-    with locked(state_dir) if node and state_dir else nullcontext():
-        asyncio.run(run())
+    asyncio.run(run())

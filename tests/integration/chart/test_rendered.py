@@ -154,7 +154,9 @@ controller: {policy: first-fit, patience: 0, createTimeout: 1, bindTimeout: 2, n
   staticMigLabels: true, keepQuotas: true, autoscalingHints: 4, rate: 100, extraArgs: [--more]}
 webhook: {port: 8443, models: [H200, A30], maxGpus: 8, checkEvery: 5, drain: 0, serveAs: [x.y], extraArgs: [--more]}
 agent: {gpus: "0,1", enableMig: true, keepForeign: true, grace: 0, deadline: 5, rate: 10, driverSpecs: [/a/b],
-  extraArgs: [--more]}
+  dcgmJobMappingDir: /jobs, extraArgs: [--more]}
+metrics: {auth: true, certificateSecret: tls}
+logs: {format: json, level: debug}
 """
 
 
@@ -199,7 +201,8 @@ def test_the_commands_take_the_arguments_of_the_chart(process):
 
 
 def test_a_process_decides_what_no_value_says(plain):
-    assert arguments(plain, "controller") == ["controller", f"--namespace={NAMESPACE}", "--autoscaling-hints=0"]
+    flags = [f"--namespace={NAMESPACE}", "--autoscaling-hints=0", "--observe=:9510"]
+    assert arguments(plain, "controller") == ["controller", *flags]
 
 
 def test_the_address_of_the_api_server_reaches_every_pod():
@@ -243,7 +246,7 @@ def test_the_schema_knows_every_value_and_the_values_show_every_key_of_the_schem
     schema = set(keys(json.loads((CHART / "values.schema.json").read_text()))) - {"global"}
     values = set(shown(yaml.safe_load((CHART / "values.yaml").read_text())))
     assert schema - values == set()
-    free = (".resources.", ".nodeSelector.")  # objects of Kubernetes
+    free = (".resources.", ".nodeSelector.", ".labels.")  # objects of Kubernetes
     assert {each for each in values - schema if not any(part in each for part in free)} == set()
 
 
@@ -331,6 +334,66 @@ def test_selectors_select_the_pods_and_no_others(plain):
     assert selected(find(plain, "NetworkPolicy", "instaslice")["spec"]["podSelector"]["matchLabels"]) == set(labels)
 
 
+# Metrics -------------------------------------------------------------------------------------------------------------
+
+PROMETHEUS = ("--api-versions=monitoring.coreos.com/v1",)
+MONITORED = ("metrics.serviceMonitor.enabled=true", "metrics.rules.enabled=true", "metrics.dashboard.enabled=true")
+
+
+def port_of(documents, component):
+    (container,) = pod_of(documents, component)["containers"]
+    return {each["name"]: each["containerPort"] for each in container["ports"]}["observe"], container
+
+
+@pytest.mark.parametrize("component", PROCESSES)
+@pytest.mark.parametrize(
+    "settings, scheme",
+    [
+        pytest.param([], "HTTP", id="plain"),
+        pytest.param(["metrics.auth=true"], "HTTPS", id="with TokenReview"),
+        pytest.param(["metrics.certificateSecret=tls"], "HTTPS", id="with a certificate"),
+    ],
+)
+def test_probes_ask_where_the_process_serves(component, settings, scheme):
+    documents = Helm().template(*settings)
+    port, container = port_of(documents, component)
+    assert f"--observe=:{port}" in container["args"]
+    for probe, path in (("readinessProbe", "/readyz"), ("livenessProbe", "/healthz")):
+        assert container[probe]["httpGet"] == {"path": path, "port": "observe", "scheme": scheme}
+
+
+def test_who_reads_metrics_needs_a_right_only_where_it_is_asked_for(plain):
+    documents = Helm().template("metrics.auth=true")
+    for account, role in (
+        ("instaslice-agent", roles.agent()),
+        ("instaslice-webhook", roles.webhook()),
+        ("instaslice-controller", roles.controller()),
+    ):
+        assert granted(documents, account) == expected(role) | expected(roles.METRICS_AUTH)
+    name = roles.METRICS_READER["metadata"]["name"]
+    assert find(documents, "ClusterRole", name)["rules"] == roles.METRICS_READER["rules"]
+    assert name not in {each["metadata"]["name"] for each in plain}
+
+
+def test_what_prometheus_and_grafana_get():
+    documents = Helm().template(*MONITORED, flags=PROMETHEUS)
+    monitor = find(documents, "ServiceMonitor", "instaslice")["spec"]
+    service = find(documents, "Service", "instaslice-metrics")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] in [each["name"] for each in service["spec"]["ports"]]
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert find(documents, "PrometheusRule", "instaslice")["spec"] == alerts
+    board = find(documents, "ConfigMap", "instaslice-dashboard")
+    assert json.loads(board["data"]["instaslice.json"]) == json.loads((CHART / "files" / "dashboard.json").read_text())
+    assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
+
+
+def test_only_monitoring_reaches_the_ports_of_metrics(plain):
+    rule = find(plain, "NetworkPolicy", "instaslice-metrics")["spec"]["ingress"][0]
+    (expression,) = rule["from"][0]["namespaceSelector"]["matchExpressions"]
+    assert (expression["values"], rule["ports"]) == (["monitoring"], [{"protocol": "TCP", "port": "observe"}])
+
+
 # Refusals ------------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +438,9 @@ def test_the_schema_refuses(settings, message):
         pytest.param(["priorityClass.name="], "priorityClass.create needs priorityClass.name", id="a nameless class"),
         pytest.param(
             ["certManager.enabled=true"], "this cluster has no cert-manager.io/v1", id="no cert-manager in the cluster"
+        ),
+        pytest.param(
+            ["metrics.rules.enabled=true"], "this cluster has no monitoring.coreos.com/v1", id="no Prometheus Operator"
         ),
         pytest.param(
             ["webhook.namespaces={kube-system}"], "pods in kube-system never get slices", id="slices for the system"
