@@ -42,6 +42,7 @@ mutants: setup ## Break the code in 100 small ways, and print those that no unit
 	@$(BIN)/python scripts/mutants.py $(ARGS)
 
 # Helm of the machine, or the one that is built; the cluster is that of the kubeconfig.
+KUBECTL ?= kubectl
 HELM    = $$($(BIN)/python -m instaslice.local.helm)
 RELEASE = instaslice --namespace instaslice-system
 # The colon before a port of a registry is not the one before the tag.
@@ -52,10 +53,11 @@ deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig
 	$(HELM) upgrade --install $(RELEASE) charts/instaslice --create-namespace --take-ownership --wait \
 		--set namespace.create=true --set image.repository=$(firstword $(IMAGE)) --set-string image.tag=$(lastword $(IMAGE)) $(ARGS)
 
-undeploy: setup ## Remove it again (CRDS=1: the definition and all Instaslice objects too; FORCE=1: though pods hold slices)
+undeploy: setup ## Remove it and its namespace (CRDS=1: the definition and all Instaslice objects too; FORCE=1: though pods hold slices)
 	$(if $(FORCE),,$(BIN)/instaslice drained)
-	$(if $(CRDS),$(HELM) upgrade $(RELEASE) charts/instaslice --reuse-values --set crds.keep=false)
 	$(HELM) uninstall $(RELEASE) --wait $(if $(FORCE),--no-hooks)
+	$(KUBECTL) delete namespace instaslice-system
+	$(if $(CRDS),$(KUBECTL) delete customresourcedefinition instaslices.gpu.das.com)
 
 verdicts: setup programs ## 1,000 random pods in a random cluster: kube-scheduler and InstaSlice agree (a few minutes)
 	INSTASLICE_VERDICTS=1000 $(BIN)/pytest -s tests/integration/controller/test_same_verdict_in_random_clusters.py
@@ -77,12 +79,13 @@ generate: setup ## Write what is generated: the lock, the Go modules, the chart'
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
 	$(BIN)/python scripts/write_chart.py
+	$(BIN)/python scripts/write_values.py
 	$(BIN)/python scripts/write_protos.py
 	$(BIN)/python scripts/write_metrics.py
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/files src/instaslice/agent/kubelet docs/metrics.md
+	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/files src/instaslice/agent/kubelet docs/metrics.md docs/values.md
 
 # The image (docs/image.md). BASE is any image with Python 3.11 or later.
 image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)

@@ -123,6 +123,51 @@ def _merged(*roles: Role) -> Role:
     return Role(rules("cluster"), rules("own"), rules("placeholders"))
 
 
+_LISTED: Final = (
+    "a watch sends what there is, except by an API server that cannot (before 1.34): then it is listed first"
+)
+_APPLIED: Final = "the API server requires it beside `patch` of an apply that creates the object, and sees one request"
+_REPEATED: Final = "an Event that is repeated within minutes is counted in the first"
+SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
+    names.CONTROLLER: {
+        "get pods": "what became of a pod whose gate the API server refused to remove",
+        f"get instaslices.{names.GROUP}": "what became of a write whose answer was lost",
+        "patch events.events.k8s.io": _REPEATED,
+        f"delete pods in {names.NAMESPACE}": "placeholders that earlier versions left there",
+        f"create configmaps in {names.NAMESPACE}": _APPLIED,
+        "create resourcequotas": _APPLIED,
+        "create priorityclasses.scheduling.k8s.io": _APPLIED,
+        **dict.fromkeys(
+            (
+                "list namespaces",
+                "list nodes",
+                "list persistentvolumeclaims",
+                "list persistentvolumes",
+                f"list instaslices.{names.GROUP}",
+                "list resourcequotas",
+                "list csidrivers.storage.k8s.io",
+                "list csinodes.storage.k8s.io",
+                "list csistoragecapacities.storage.k8s.io",
+                "list storageclasses.storage.k8s.io",
+                "list volumeattachments.storage.k8s.io",
+            ),
+            _LISTED,
+        ),
+    },
+    "instaslice-agent": {
+        "list nodes": _LISTED,
+        f"list instaslices.{names.GROUP}": _LISTED,
+        "list pods": "before it destroys a slice that no allocation names, a minute after it has lost its allocation",
+        f"delete instaslices.{names.GROUP}": "one of an earlier node of that name, before Kubernetes has collected it",
+        "patch events.events.k8s.io": _REPEATED,
+    },
+    names.WEBHOOK: {
+        f"patch secrets in {names.NAMESPACE}": "a certificate that is renewed, weeks after it was issued",
+    },
+}
+"""Account → what it is granted and does not use in an ordinary run, and why it is granted. A test compares this with
+the requests that the API server records."""
+
 METRICS_AUTH: Final = Role(
     cluster=(
         rule("authentication.k8s.io", "tokenreviews", "create"),

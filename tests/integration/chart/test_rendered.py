@@ -59,6 +59,11 @@ def test_the_generated_files_are_those_that_python_writes():
         assert path.read_text() == text, f"{path}: `make generate` writes it again"
 
 
+def test_the_reference_of_the_values_is_current():
+    page = script("write_values")
+    assert page.PAGE.read_text() == page.page(), "`make generate` writes it again"
+
+
 def granted(documents, account):
     """All rules that a ServiceAccount is bound to, with the namespace that they are for."""
     found = []
@@ -99,6 +104,19 @@ def test_agent_and_webhook_are_granted_what_they_need(plain):
 def test_with_cert_manager_the_webhook_may_touch_no_secret_and_no_configuration():
     documents = Helm().template(*CERT_MANAGER, flags=WITH_CERT_MANAGER)
     assert granted(documents, "instaslice-webhook") == expected(roles.WEBHOOK)
+
+
+def test_cert_manager_issues_what_the_webhook_serves_and_the_api_server_trusts():
+    documents = Helm().template(*CERT_MANAGER, flags=WITH_CERT_MANAGER)
+    registered = find(documents, "MutatingWebhookConfiguration", names.WEBHOOK)
+    namespace, certificate = registered["metadata"]["annotations"]["cert-manager.io/inject-ca-from"].split("/")
+    issued = find(documents, "Certificate", certificate, namespace)["spec"]
+    service = registered["webhooks"][0]["clientConfig"]["service"]
+    assert issued["dnsNames"] == [f"{service['name']}.{service['namespace']}.svc"]
+    (volume,) = (each for each in pod_of(documents, "webhook")["volumes"] if each["name"] == "certificates")
+    assert volume["secret"]["secretName"] == issued["secretName"]
+    assert find(documents, "Issuer", issued["issuerRef"]["name"])["spec"]["ca"]
+    assert "--cert-dir=/etc/instaslice/certificates" in arguments(documents, "webhook")
 
 
 def test_each_process_runs_as_its_own_account(plain):

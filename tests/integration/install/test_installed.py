@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import shutil
 
 import pytest
@@ -10,13 +11,14 @@ from helm import CHART, NAMESPACE, RELEASE, HelmFailed
 from waiting import until
 from whole_cluster import difference, everything
 
-from instaslice.api import names
+from instaslice.api import crd, names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.kube.client import Selector
-from instaslice.kube.core import PODS
+from instaslice.kube.core import NAMESPACES, PODS
 from instaslice.kube.errors import KubeError, NotFound
 from instaslice.kube.meta import Key
 from instaslice.local import images, realnode
+from instaslice.local.objects import DEFINITIONS
 
 PATIENCE = 120
 TRAIN, MORE = Key("default", "train"), Key("default", "more")
@@ -177,26 +179,43 @@ async def test_uninstalling_is_refused_while_a_pod_holds_a_slice(helm, client):
     await client.create(PODS, pod("more"))
     await running(client, MORE)
     await gone(client, MORE)
-    # Helm holds it for half removed, and upgrades it again only after this.
-    await in_a_thread(helm.run, "rollback", RELEASE, "--wait", "--timeout=180s")
+    # Helm holds the release for half removed, and upgrades it again only after this: to the revision that it has.
+    (last,) = json.loads(await in_a_thread(helm.run, "history", RELEASE, "--max=1", "--output=json"))
+    await in_a_thread(helm.run, "rollback", RELEASE, str(last["revision"]), "--wait", "--timeout=180s")
 
 
-async def test_afterwards_the_cluster_is_as_it_was_before(helm, client, settings, before):
+async def restored(client, before):
+    """What Helm leaves on purpose is deleted; then the cluster is as it was before."""
+    await client.delete(NAMESPACES, Key("", NAMESPACE))
+    await client.delete(DEFINITIONS, Key("", crd.NAME))
+    found = []
+
+    async def same():
+        found[:] = difference(before, await everything(client))
+        return not found
+
+    # What belongs to what was removed goes some time after it.
+    await until(same, PATIENCE, lambda: "\n".join(found))
+
+
+async def test_without_pods_that_hold_slices_the_cluster_becomes_as_it_was(helm, client, before):
     await gone(client, TRAIN)
 
     async def drained():
         return not any(each.spec.allocations for each in await client.list(INSTASLICES))
 
     await until(drained, PATIENCE, "no slice is reserved")
-    # As `make undeploy CRDS=1` does.
-    upgrade = ("upgrade", RELEASE, str(CHART), "--reuse-values", "--set=crds.keep=false", "--take-ownership")
-    await in_a_thread(helm.run, *upgrade)
     await in_a_thread(helm.run, "uninstall", RELEASE, "--wait", "--timeout=120s")
-    found = []
+    assert [each.metadata.name for each in await client.list(INSTASLICES)] == [realnode.NAME]
+    await restored(client, before)
 
-    async def restored():
-        found[:] = difference(before, await everything(client))
-        return not found
 
-    # What belongs to what was removed goes some time after it.
-    await until(restored, PATIENCE, lambda: "\n".join(found))
+async def test_who_insists_uninstalls_under_a_running_pod_which_does_not_notice(helm, client, settings, before):
+    await in_a_thread(helm.install, *settings, flags=("--take-ownership",))
+    await client.create(PODS, pod("train"))
+    await running(client, TRAIN)
+    held = await containers(client, TRAIN)
+    await in_a_thread(helm.run, "uninstall", RELEASE, "--no-hooks", "--wait", "--timeout=120s")
+    assert await containers(client, TRAIN) == held
+    await gone(client, TRAIN)
+    await restored(client, before)

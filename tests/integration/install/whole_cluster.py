@@ -2,7 +2,7 @@
 
 import json
 
-from instaslice.kube.errors import KubeError
+from instaslice.kube.errors import KubeError, NotFound
 
 MOVING = {"events", "leases", "endpoints", "endpointslices"}
 """Kinds of which only what is not ours changes by itself: they are compared by name, and Events not at all."""
@@ -15,7 +15,11 @@ async def everything(client):
     for path, kind in [each async for each in kinds(client)]:
         if kind == "events":
             continue
-        for each in json.loads(await client.raw("GET", path))["items"]:
+        try:
+            items = json.loads(await client.raw("GET", path))["items"]
+        except NotFound:
+            continue  # its definition was removed meanwhile
+        for each in items:
             metadata = {key: value for key, value in each.pop("metadata").items() if key not in OF_SERVER}
             each.pop("status", None)
             content = {} if kind in MOVING else {**each, "metadata": metadata}
