@@ -39,6 +39,8 @@ def tarball(folder: Path) -> Path:
     codename = release()
     target = folder / f"debian-{codename}.tar"
     with layout.lock(folder / ".base.lock"):
+        for interrupted in folder.glob(".base-*"):
+            shutil.rmtree(interrupted)
         if not target.exists():
             with tempfile.TemporaryDirectory(dir=folder, prefix=".base-") as scratch:
                 root, packed = Path(scratch) / "root", Path(scratch) / "root.tar"
