@@ -71,7 +71,7 @@ def settings(tmp_path, monkeypatch):
 
     def given(**variables):
         for name in [*os.environ]:
-            if name.startswith(("PIP_", "SSL_CERT", "REQUESTS_")):
+            if name.startswith(("PIP_", "UV_", "SSL_CERT", "REQUESTS_")):
                 monkeypatch.delenv(name)
         for name, value in {"PIP_CONFIG_FILE": os.devnull, **variables}.items():
             monkeypatch.setenv(name, str(value))
@@ -84,6 +84,18 @@ def settings(tmp_path, monkeypatch):
 def test_index_and_proxy_are_handed_over(settings):
     lines, _ = settings(PIP_INDEX_URL="https://index.example/simple", PIP_PROXY="proxy.example:3128")
     assert {"index-url = https://index.example/simple", "proxy = proxy.example:3128"} <= set(lines)
+
+
+@pytest.mark.parametrize(
+    "variables, index",
+    [
+        pytest.param({"UV_INDEX_URL": "https://uv.example"}, "https://uv.example", id="uv's where pip has none"),
+        pytest.param({"UV_INDEX_URL": "https://uv.example", "PIP_INDEX_URL": "https://a"}, "https://a", id="pip's"),
+    ],
+)
+def test_whose_index_it_is(settings, variables, index):
+    lines, _ = settings(**variables)
+    assert [line for line in lines if line.startswith("index-url")] == [f"index-url = {index}"]
 
 
 def test_a_folder_of_this_machine_is_not(settings):
