@@ -103,7 +103,7 @@ push: setup ## Push it (IMG=registry/name:tag)
 sbom: setup ## Write what is in the image, from the lock, as SPDX (SBOM=path)
 	@$(BIN)/python scripts/write_sbom.py $(or $(SBOM),out/instaslice.spdx.json)
 
-sign: ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=registry/name@sha256:…)
+sign: sbom ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=registry/name@sha256:…)
 	cosign sign --yes $(IMG)
 	cosign attest --yes --type spdxjson --predicate $(or $(SBOM),out/instaslice.spdx.json) $(IMG)
 

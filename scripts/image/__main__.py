@@ -52,7 +52,8 @@ def build(image: str, given: str | None = None) -> tuple[Engine, str]:
 
 
 def current() -> StoredImage:
-    return stored(lambda name: build(name, os.environ.get("BASE")))
+    base = os.environ.get("BASE")
+    return stored(lambda name: build(name, base), base)
 
 
 @click.group()

@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 
 HANDED_OVER = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "default-timeout")
+UV_INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL")
+"""Where a machine is set up for uv alone."""
 AUTHORITIES = "/run/secrets/ca.pem"
 """Where the Dockerfile has the secret `ca`."""
 SETTING = re.compile(r"^(?::env:|global|install)\.+([\w-]+)=(.*)$", re.MULTILINE)
@@ -21,6 +23,8 @@ SETTING = re.compile(r"^(?::env:|global|install)\.+([\w-]+)=(.*)$", re.MULTILINE
 def secrets(folder: Path) -> dict[str, Path]:
     """Secret → file, written into `folder`, which must be the caller's alone."""
     found = _settings()
+    if "index-url" not in found and (index := next(filter(None, map(os.environ.get, UV_INDEXES)), None)):
+        found["index-url"] = index
     lines = [f"{key} = {value}" for key, value in found.items() if key in HANDED_OVER]
     given = {}
     authorities = [found.get("cert"), *(os.environ.get(each) for each in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE"))]

@@ -39,11 +39,15 @@ def tarball(folder: Path) -> Path:
     codename = release()
     target = folder / f"debian-{codename}.tar"
     with layout.lock(folder / ".base.lock"):
+        for interrupted in folder.glob(".base-*"):
+            shutil.rmtree(interrupted)
         if not target.exists():
             with tempfile.TemporaryDirectory(dir=folder, prefix=".base-") as scratch:
                 root, packed = Path(scratch) / "root", Path(scratch) / "root.tar"
                 print(f"making a base image of Debian {codename} with debootstrap (once)", file=sys.stderr, flush=True)
-                _run("debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", codename, root, *_mirror())
+                # What it mounts below `root` must be gone with it, however it ends, before that is removed.
+                isolated = ("unshare", "--mount", "--propagation=private", "debootstrap", "--variant=minbase")
+                _run(*isolated, f"--include={','.join(PACKAGES)}", codename, root, *_mirror())
                 _trim(root)
                 _run("tar", "--sort=name", "--numeric-owner", "-C", root, "-cf", packed, ".")
                 packed.replace(target)
@@ -67,7 +71,7 @@ def _trim(root: Path) -> None:
     if tuple(map(int, version)) < OLDEST_PYTHON:
         raise NotAvailable(f"Debian {release()} has Python {'.'.join(version)}, 3.11 is needed; give a base with BASE=")
     for folder in UNNEEDED:
-        for each in (root / folder).iterdir():
+        for each in (root / folder).glob("*"):
             shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
 
 
@@ -75,4 +79,4 @@ def _run(*words: str | Path) -> None:
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if done.returncode:
         last = (done.stdout.strip().splitlines() or ["it printed nothing"])[-1]
-        raise NotAvailable(f"{words[0]} failed ({last}); give a base image with BASE=, or reach a registry")
+        raise NotAvailable(f"making a base image failed ({last}); give one with BASE=, or reach a registry")

@@ -6,6 +6,7 @@ Tests and benchmarks take it from here. It lies beside the programs of the local
 import hashlib
 import json
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -47,9 +48,10 @@ class StoredImage:
         return {"base_mb": round(base / 1e6, 1), "image_mb": round((sum(sizes.values()) - base) / 1e6, 1)}
 
 
-def key() -> str:
-    """Differs when the image would. What docker may see of the tree is what counts."""
+def key(base: str | None = None) -> str:
+    """Differs when the image would: by what a build may see of the tree, and by the base that was asked for."""
     seen = hashlib.sha256((ROOT / ".dockerignore").read_bytes())
+    seen.update((base or "").encode())
     for pattern in (ROOT / ".dockerignore").read_text().split():
         if pattern.startswith("!"):
             place = ROOT / pattern[1:]
@@ -60,17 +62,19 @@ def key() -> str:
     return seen.hexdigest()[:16]
 
 
-def stored(build: Callable[[str], tuple[Engine, str]]) -> StoredImage:
+def stored(build: Callable[[str], tuple[Engine, str]], base: str | None = None) -> StoredImage:
     """The image of the tree as it is now. `build(name)` builds it, and returns the engine and the name of the base."""
-    wanted, home = key(), folder()
+    wanted, home = key(base), folder()
     archive, record = home / f"instaslice-{wanted}.tar", home / f"instaslice-{wanted}.json"
     name = f"{REPOSITORY}:{wanted}"
     with layout.lock(home / ".image.lock"):
+        for interrupted in home.glob(".image-*"):
+            shutil.rmtree(interrupted)
         if not (archive.exists() and record.exists()):
-            engine, base = build(name)
+            engine, built_on = build(name)
             with tempfile.TemporaryDirectory(dir=home, prefix=".image-") as scratch:
                 engine.save(name, Path(scratch) / "image.tar")
-                record.write_text(json.dumps(engine.layers(base)))
+                record.write_text(json.dumps(engine.layers(built_on)))
                 (Path(scratch) / "image.tar").replace(archive)
             engine.remove(name)
         os.utime(archive)
