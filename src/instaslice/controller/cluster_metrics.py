@@ -16,7 +16,7 @@ from instaslice.controller.node_record import NodeRecord
 from instaslice.controller.pod_condition import Reason
 from instaslice.controller.pod_reconciler import SILENT
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.state_times import StateTimes
+from instaslice.controller.state_times import TIMED, StateTimes
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.kube.clock import Clock
 from instaslice.observe import metrics
@@ -35,7 +35,7 @@ GPU_STATES: Final = {
 """Why a GPU is closed → the label."""
 UNKNOWN: Final = "Unknown"
 """The reason of a pod whose condition has not been written, or not by us."""
-ALLOCATION_STATES: Final = tuple(phase for phase in Phase if phase is not Phase.WAITING)
+ALLOCATION_STATES: Final = tuple(phase for phase in TIMED if phase is not Phase.WAITING)
 NODE_STATES: Final = ("serving", "not serving", "unreadable")
 BYTES_PER_GB: Final = 1e9
 
@@ -56,12 +56,12 @@ class ClusterMetrics:
 
     def _pods(self) -> Iterator[Reading]:
         pods, ledger = self._state.pods, self._state.ledger
-        states: Counter[Phase] = Counter(dict.fromkeys(ALLOCATION_STATES, 0))
+        states: Counter[Phase] = Counter()
         for record in ledger.nodes.values():
             for each in record.allocations.values():
                 pod = pods.get(each.allocation.pod.uid)
                 states[phase_of_allocation(pod, each.allocation, each.prepared)] += 1
-        yield metrics.ALLOCATIONS, {(phase.value,): count for phase, count in states.items()}
+        yield metrics.ALLOCATIONS, {(phase.value,): states[phase] for phase in ALLOCATION_STATES}
         reasons = Counter({reason.value: 0 for reason in Reason})
         for pod in pods.values():
             if gated(pod) and not pod.ended:
@@ -85,7 +85,7 @@ class ClusterMetrics:
         created = min((head.since for head in self._state.queue.heads()), default=None)
         now = self._clock.now().timestamp()
         waiting = {} if created is None else {Phase.WAITING: max(0.0, now - created)}
-        return {**dict.fromkeys(Phase, 0.0), **self._times.oldest(), **waiting}
+        return {**dict.fromkeys(TIMED, 0.0), **self._times.oldest(), **waiting}
 
     def _nodes(self) -> Iterator[Reading]:
         records = self._state.ledger.nodes.values()

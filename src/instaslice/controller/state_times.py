@@ -26,7 +26,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_UID: Final = 36
 """Of an annotation that anybody may have written, no more is logged."""
-TIMED: Final = tuple(Phase)
+TIMED: Final = tuple(phase for phase in Phase if phase is not Phase.DELETED)
+"""States that end by something that happens; one that is deleted only waits for its entry to go."""
 
 
 @dataclass(slots=True)
@@ -81,7 +82,7 @@ class StateTimes:
         now, since = self._clock.monotonic(), dict[Phase, float]()
         for timed in self._allocations.values():
             since[timed.phase] = min(timed.since, since.get(timed.phase, timed.since))
-        return {phase: now - each for phase, each in since.items()}
+        return {phase: now - each for phase, each in since.items() if phase in self._seconds}
 
     def _take_in(self, node: str, allocation: Allocation, prepared: PreparedSlice | None) -> None:
         phase = phase_of_allocation(self._state.pods.get(allocation.pod.uid), allocation, prepared)
@@ -109,7 +110,7 @@ class StateTimes:
         if before is None or before.phase is phase:
             return
         now = self._clock.monotonic()
-        if before.exact:
+        if before.exact and before.phase in self._seconds:
             self._seconds[before.phase].observe(now - before.since)
         self._allocations[allocation.id] = _Timed(phase, now, exact=self.live)
         if self.live:
