@@ -1,22 +1,20 @@
 """The metrics of the cluster, read from the controller's state at each scrape.
 
-Costs as much as there are pods with slices, nodes and kinds of state, and nothing between scrapes. Decides nothing.
+Costs as much as there are nodes, waiting pods and kinds of state, and nothing between scrapes. Decides nothing.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from instaslice.api import names
-from instaslice.api.pods import gated
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import HEALTH, UNREADABLE, UNREADY
-from instaslice.controller.lifecycle import Phase, phase_of_allocation
+from instaslice.controller.lifecycle import Phase
 from instaslice.controller.node_record import NodeRecord
 from instaslice.controller.pod_condition import Reason
 from instaslice.controller.pod_reconciler import SILENT
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.state_times import TIMED, StateTimes
+from instaslice.controller.state_times import StateTimes
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.kube.clock import Clock
 from instaslice.observe import metrics
@@ -35,7 +33,6 @@ GPU_STATES: Final = {
 """Why a GPU is closed → the label."""
 UNKNOWN: Final = "Unknown"
 """The reason of a pod whose condition has not been written, or not by us."""
-ALLOCATION_STATES: Final = tuple(phase for phase in TIMED if phase is not Phase.WAITING)
 NODE_STATES: Final = ("serving", "not serving", "unreadable")
 BYTES_PER_GB: Final = 1e9
 
@@ -55,18 +52,10 @@ class ClusterMetrics:
         yield from self._troubles()
 
     def _pods(self) -> Iterator[Reading]:
-        pods, ledger = self._state.pods, self._state.ledger
-        states: Counter[Phase] = Counter()
-        for record in ledger.nodes.values():
-            for each in record.allocations.values():
-                pod = pods.get(each.allocation.pod.uid)
-                states[phase_of_allocation(pod, each.allocation, each.prepared)] += 1
-        yield metrics.ALLOCATIONS, {(phase.value,): states[phase] for phase in ALLOCATION_STATES}
-        reasons = Counter({reason.value: 0 for reason in Reason})
-        for pod in pods.values():
-            if gated(pod) and not pod.ended:
-                condition = pod.condition(names.SLICE_READY)
-                reasons[condition.reason if condition is not None and condition.reason in reasons else UNKNOWN] += 1
+        yield metrics.ALLOCATIONS, {(phase.value,): count for phase, count in self._times.allocations().items()}
+        reasons = Counter(dict.fromkeys([*map(str, Reason), UNKNOWN], 0))
+        for reason, count in self._times.waiting().items():
+            reasons[reason if reason in reasons else UNKNOWN] += count
         yield metrics.WAITING_PODS, {(reason,): count for reason, count in reasons.items()}
         yield metrics.QUEUE, {(): len(self._state.queue)}
         yield metrics.STATE_OLDEST, {(phase.value,): age for phase, age in self._oldest().items()}
@@ -85,7 +74,7 @@ class ClusterMetrics:
         created = min((head.since for head in self._state.queue.heads()), default=None)
         now = self._clock.now().timestamp()
         waiting = {} if created is None else {Phase.WAITING: max(0.0, now - created)}
-        return {**dict.fromkeys(TIMED, 0.0), **self._times.oldest(), **waiting}
+        return self._times.oldest() | waiting
 
     def _nodes(self) -> Iterator[Reading]:
         records = self._state.ledger.nodes.values()

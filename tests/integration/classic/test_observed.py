@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stage import PATIENCE, pod
 
 from instaslice.api import names, roles
-from instaslice.controller.cluster_metrics import ALLOCATION_STATES
+from instaslice.controller.state_times import ALLOCATION_STATES
 from instaslice.local.control_plane import CLIENTS
 from instaslice.local.objects import BINDINGS, GRANTS, ROLES, ClusterObjects
 from instaslice.local.operator import AGENT, CONTROLLER, WEBHOOK, observe_port

@@ -46,14 +46,15 @@ def test_an_allocation_through_its_life(world):
     uid = world.add_pod("3g.20gb")
     assert (value(world, "queue_length"), states(world)) == (1, {})
     act(world, "decide")
-    assert (value(world, "queue_length"), states(world)) == (0, {"creating": 1})
     act(world, "write")
+    assert (value(world, "queue_length"), states(world)) == (0, {"creating": 1})
     act(world, "agent")
     assert states(world) == {"created": 1}
     act(world, "ungate")
     assert states(world) == {"ungated": 1}
     world.settle()
     world.end_pod(uid)
+    act(world, "write")
     assert states(world) == {"deleting": 1}
     world.settle()
     assert states(world) == {}

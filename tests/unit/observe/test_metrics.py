@@ -9,10 +9,10 @@ import pytest
 import yaml
 
 from instaslice.api.instaslice import SliceState
-from instaslice.controller.cluster_metrics import ALLOCATION_STATES, GPU_STATES, NODE_STATES, UNKNOWN
+from instaslice.controller.cluster_metrics import GPU_STATES, NODE_STATES, UNKNOWN
 from instaslice.controller.pod_condition import Reason
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.state_times import TIMED
+from instaslice.controller.state_times import ALLOCATION_STATES, TIMED
 from instaslice.drivers import errors as driver_errors
 from instaslice.kube.watch import END_REASONS
 from instaslice.observe import metrics, reference
