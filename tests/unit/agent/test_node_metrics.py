@@ -119,6 +119,20 @@ async def test_an_agent_is_ready_once_its_node_is_reported():
         assert bench.agent.not_ready == ""
 
 
+async def test_a_status_that_could_not_be_written_is_not_reported(bench):
+    driver = await bench.node()
+    assert bench.agent.not_ready == ""
+    await bench.stop()
+    bench.promise(wants(driver, "train"))
+    bench.server.error = Unreachable("away")
+    bench.start()
+    await bench.passes(0)
+    assert bench.agent.not_ready == "1 of 1 nodes are not reported yet"
+    bench.server.error = None
+    await bench.passes(3)
+    assert bench.agent.not_ready == ""
+
+
 async def test_an_agent_that_says_why_it_cannot_serve_is_ready():
     async with Bench() as bench:
         await bench.node(model="no-such-gpu")
