@@ -156,7 +156,7 @@ class AgentProcess:
             return await self._reconcile(name)
         except KubeError as error:
             wait = RETRY_SECONDS * (1 + self._rng.random())
-            log.warning("node %s: %s; trying again in %.1f s", name, error, wait)
+            log.warning("node %s: %s; trying again in %.1f s", name, error, wait, extra=about(node=name))
             return wait
 
     async def _reconcile(self, name: str) -> float | None:
@@ -312,7 +312,7 @@ class AgentProcess:
             served.warn("NoSlice", "Allocate", note)
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
-        log.warning("%s: %s", regarding.name, note)
+        log.warning("%s: %s", regarding.name, note, extra=about(node=regarding.name))
         self._recorder.record(EventKey(regarding, True, reason, action, note))
 
 
