@@ -95,21 +95,21 @@ def _state_of(record: NodeRecord) -> str:
 
 
 def _gpus(found: list[ModelRoom]) -> Iterator[Reading]:
-    yield (
-        metrics.GPUS,
-        {(room.model, label): room.gpus[why] for room in found for why, label in GPU_STATES.items()},
-    )
-    yield (
-        metrics.MEMORY,
-        {
-            (room.model, state.value): slices * room.slice_gb * BYTES_PER_GB
-            for room in found
-            for state, slices in room.memory.items()
-        },
-    )
-    yield metrics.LARGEST, {(room.model,): room.largest * room.slice_gb * BYTES_PER_GB for room in found}
-    yield (
-        metrics.ROOM,
-        {(room.model, profile): count for room in found for profile, count in room.with_room.items()},
-    )
-    yield metrics.HELD, {(room.model, profile): count for room in found for profile, count in room.held.items()}
+    """Two geometries may have the name of one model: their numbers are added."""
+    gpus: Counter[tuple[str, ...]] = Counter()
+    memory: Counter[tuple[str, ...]] = Counter()
+    with_room: Counter[tuple[str, ...]] = Counter()
+    held: Counter[tuple[str, ...]] = Counter()
+    largest: dict[tuple[str, ...], float] = {}
+    for room in found:
+        model, slice_bytes = room.model, round(room.slice_gb * BYTES_PER_GB)
+        gpus.update({(model, label): room.gpus[why] for why, label in GPU_STATES.items()})
+        memory.update({(model, state.value): slices * slice_bytes for state, slices in room.memory.items()})
+        with_room.update({(model, profile): count for profile, count in room.with_room.items()})
+        held.update({(model, profile): count for profile, count in room.held.items()})
+        largest[model,] = max(largest.get((model,), 0), room.largest * slice_bytes)
+    yield metrics.GPUS, gpus
+    yield metrics.MEMORY, memory
+    yield metrics.LARGEST, largest
+    yield metrics.ROOM, with_room
+    yield metrics.HELD, held

@@ -5,6 +5,7 @@ What an earlier process began is counted and not timed.
 """
 
 import logging
+import re
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -26,8 +27,8 @@ from instaslice.observe.metrics import STATE_SECONDS
 
 log = logging.getLogger(__name__)
 
-LONGEST_UID: Final = 36
-"""Of an annotation that anybody may have written, no more is logged."""
+UID: Final = re.compile(r"[0-9a-f-]{1,36}")
+"""What is logged of an annotation that anybody may have written."""
 TIMED: Final = tuple(phase for phase in Phase if phase is not Phase.DELETED)
 """States that end by something that happens; one that is deleted only waits for its entry to go."""
 ALLOCATION_STATES: Final = tuple(phase for phase in TIMED if phase is not Phase.WAITING)
@@ -65,8 +66,8 @@ class StateTimes:
             self._waiting[uid] = condition.reason if condition is not None else ""
             if old is None and self.live:
                 pod = f"{new.metadata.namespace}/{new.metadata.name}"
-                admission = new.metadata.annotations.get(names.ADMISSION, "")[:LONGEST_UID]
-                log.info("pod waits for slices", extra=about(pod=pod, uid=uid, request=admission))
+                request = UID.fullmatch(new.metadata.annotations.get(names.ADMISSION, ""))
+                log.info("pod waits for slices", extra=about(pod=pod, uid=uid, request=request and request[0]))
         reservation = self._state.ledger.reservations.get(uid)
         for tracked in reservation.allocations if reservation is not None else ():
             if tracked.allocation.id in self._phase:
@@ -114,13 +115,13 @@ class StateTimes:
     def _begin(self, node: str, allocation: Allocation) -> None:
         """An allocation that is new here: created since it was reserved, and before that its pod waited."""
         uid = allocation.pod.uid
-        reservation, pod = self._state.ledger.reservations.get(uid), self._state.pods.get(uid)
+        reservation = self._state.ledger.reservations.get(uid)
         if not self.live or reservation is None:
             self._set(allocation.id, Phase.CREATING, _Begun(self._clock.monotonic(), exact=False))
             return
         self._set(allocation.id, Phase.CREATING, _Begun(reservation.since, exact=True))
         waited = None
-        queued_at = self._placer.request(pod).queued_at if pod is not None else None
+        queued_at = self._placer.queued_at(uid)
         if queued_at is not None and _is_first(reservation, allocation):
             waited = reservation.since - queued_at
             self._seconds[Phase.WAITING].observe(waited)

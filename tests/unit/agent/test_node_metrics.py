@@ -110,7 +110,7 @@ async def test_the_health_of_gpus_and_node(bench):
 async def test_an_agent_is_ready_once_its_node_is_reported():
     bench = Bench()
     async with bench:
-        assert bench.agent.not_ready.startswith("no node")
+        assert bench.agent.not_ready.startswith("there is no node")
         bench.server.error = Unreachable("away")
         await bench.node()
         assert bench.agent.not_ready == "1 of 1 nodes are not reported yet"
@@ -191,7 +191,8 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_the_start(tmp_path):
         JobMapping(tmp_path / "file")
 
 
-def test_a_record_that_makes_no_sense_is_an_error_with_the_remedy(tmp_path):
-    (tmp_path / RECORD).write_text("{}")
+@pytest.mark.parametrize("record", ["{}", '["../precious"]', '["0.1", "7"]'])
+def test_a_record_that_makes_no_sense_is_an_error_with_the_remedy(tmp_path, record):
+    (tmp_path / RECORD).write_text(record)
     with pytest.raises(BadInput, match="remove it, and the files"):
         JobMapping(tmp_path)

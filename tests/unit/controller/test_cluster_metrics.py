@@ -4,7 +4,7 @@ import logging
 
 import msgspec
 import pytest
-from world import World
+from world import A100, World
 
 from instaslice.api import names
 from instaslice.api.instaslice import PreparedSlice, SliceState
@@ -205,18 +205,26 @@ def test_every_change_is_one_line_with_the_uid_of_the_pod(world, caplog):
     assert {(each.node, each.gpu) for each in caplog.records[1:]} == {("a", "a/0")}
 
 
-def test_the_first_line_names_the_admission(world, caplog):
+@pytest.mark.parametrize(
+    "written, logged",
+    [
+        pytest.param("e60ee861-586d-402b-b91b-42a2c927b23d", "e60ee861-586d-402b-b91b-42a2c927b23d", id="a uid"),
+        pytest.param("a" * 500, None, id="too long to be one"),
+        pytest.param("x\n2026-01-01 ERROR all is lost", None, id="another line"),
+    ],
+)
+def test_the_first_line_names_the_admission(world, caplog, written, logged):
     caplog.set_level(logging.INFO, "instaslice.controller.state_times")
     uid = world.add_pod("3g.20gb")
     pod = world.pods[uid]
     world.delete_pod(uid)
     caplog.clear()
-    noted = {**pod.metadata.annotations, names.ADMISSION: "a" * 500}
+    noted = {**pod.metadata.annotations, names.ADMISSION: written}
     world.server.put(
         PODS, msgspec.structs.replace(pod, metadata=msgspec.structs.replace(pod.metadata, annotations=noted))
     )
     (line,) = [each for each in caplog.records if "waits" in each.getMessage()]
-    assert line.request == "a" * 36
+    assert getattr(line, "request", None) == logged
 
 
 def test_a_restart_repeats_no_line(world, caplog):
@@ -227,3 +235,13 @@ def test_a_restart_repeats_no_line(world, caplog):
     caplog.clear()
     world.begin()
     assert not caplog.records
+
+
+def test_two_geometries_of_one_name_are_added(world):
+    world.add_node("b", model=A100.only(["1g.5gb", "7g.40gb"]))
+    assert len(world.dispatcher.state.ledger.fleet.pools) == 2
+    assert value(world, "gpus", model="A100-40GB", state="open") == 2
+    assert value(world, "gpu_memory_bytes", model="A100-40GB", state="free") == 80e9
+    assert value(world, "gpus_with_room", model="A100-40GB", profile="3g.20gb") == 1
+    assert value(world, "gpus_with_room", model="A100-40GB", profile="7g.40gb") == 2
+    assert value(world, "largest_free_slice_bytes", model="A100-40GB") == 40e9

@@ -45,7 +45,8 @@ def test_a_line_of_json():
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
 def test_what_somebody_else_wrote_does_not_begin_a_line(formatter):
-    assert "\n" not in formatter.format(record("pod: %s", "a\n1970-01-01T00:00:01.500Z INFO all is well"))
+    forged = "a\n1970-01-01T00:00:01.500Z INFO all is well"
+    assert "\n" not in formatter.format(record("pod: %s", forged, request=forged))
 
 
 def test_a_traceback_is_a_part_of_its_event():

@@ -58,11 +58,14 @@ class Observing:
 
     @asynccontextmanager
     async def served(self, client: Client | None, clock: Clock) -> AsyncIterator[None]:
-        """Serve while inside, where an address is given. The client is asked who may read the metrics."""
+        """Serve while inside, where an address is given. The API server behind `client` says who may read metrics."""
         if self._address is None:
             yield
             return
-        access = Access(client, clock) if self._auth and client is not None else None
+        access = None
+        if self._auth:
+            assert client is not None, "without an API server nobody can be let in"
+            access = Access(client, clock)
         app = endpoints.application(self.registry, self.health, access)
         source = await self._certificates(clock)
         async with endpoints.serving(app, self._address, source.context if source else None) as port:
