@@ -33,6 +33,9 @@ from instaslice.placement import policies
 log = logging.getLogger(__name__)
 
 LEASE = "instaslice-controller"
+SWITCH_SECONDS = 0.0005
+"""After which a thread that computes hands the interpreter to the event loop; with Python's own 5 ms every answer of
+the API server would wait that long while the placement policy learns."""
 EXAMPLES = """\b
 Examples:
   instaslice controller                            in a cluster, as one of two replicas
@@ -162,6 +165,7 @@ def command(
 
     async def run() -> None:
         freeze_heap()
+        sys.setswitchinterval(SWITCH_SECONDS)
         observing.health.not_ready = lambda: "not started yet"
         async with (
             await Client.connect(
