@@ -122,12 +122,10 @@ class AgentProcess:
             return "nodes and Instaslice objects are not known yet"
         served = self._served.values()
         missing = len(self._nodes) - len(self._unserved) - sum(each.reported for each in served)
-        if not len(self._nodes) or missing > 0:
-            return (
-                f"{missing} of {len(self._nodes)} nodes are not reported yet"
-                if missing > 0
-                else f"no node {self._wanted}"
-            )
+        if not len(self._nodes):
+            return f"there is no node {self._wanted}"
+        if missing > 0:
+            return f"{missing} of {len(self._nodes)} nodes are not reported yet"
         return self._devices.kubelet_silence if self._devices is not None else ""
 
     # What enqueues a node -------------------------------------------------------------------------------------------
@@ -156,7 +154,7 @@ class AgentProcess:
             return await self._reconcile(name)
         except KubeError as error:
             wait = RETRY_SECONDS * (1 + self._rng.random())
-            log.warning("node %s: %s; trying again in %.1f s", name, error, wait)
+            log.warning("node %s: %s; trying again in %.1f s", name, error, wait, extra=about(node=name))
             return wait
 
     async def _reconcile(self, name: str) -> float | None:
@@ -259,7 +257,6 @@ class AgentProcess:
         """Say on the object why its node cannot be served; a changed label brings it back here."""
         name = node.metadata.name
         self._stop(name)
-        self._unserved.add(name)
         status = unserved(instaslice, str(error), self._clock.now())
         if status != instaslice.status:
             self._warn(_reference(instaslice), "NoDriver", "Discover", str(error))
@@ -267,6 +264,7 @@ class AgentProcess:
             with suppress(NotFound):
                 async with self._writing:
                     await self._client.patch(INSTASLICES, Key("", name), ops, manager=MANAGER, subresource="status")
+        self._unserved.add(name)
 
     def _forget(self, name: str) -> None:
         self._unserved.discard(name)
@@ -312,7 +310,7 @@ class AgentProcess:
             served.warn("NoSlice", "Allocate", note)
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
-        log.warning("%s: %s", regarding.name, note)
+        log.warning("%s: %s", regarding.name, note, extra=about(node=regarding.name))
         self._recorder.record(EventKey(regarding, True, reason, action, note))
 
 

@@ -5,6 +5,7 @@ instance. The folder may be shared, with a batch system say: only files that `.i
 """
 
 import logging
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from instaslice.files import write_atomically
 
 log = logging.getLogger(__name__)
 
+JOB_FILE: Final = re.compile(r"\d+\.\d+", re.ASCII)
 RECORD: Final = ".instaslice"
 """The names of our files as a JSON list: written before a file is, and after it was removed."""
 
@@ -84,10 +86,14 @@ def jobs(status: InstasliceStatus, allocations: Mapping[str, Allocation]) -> dic
 
 
 def _recorded(file: Path) -> list[str]:
+    remedy = "remove it, and the files `<gpu>.<gi>` beside it"
     try:
-        return msgspec.json.decode(file.read_bytes(), type=list[str])
+        names = msgspec.json.decode(file.read_bytes(), type=list[str])
     except FileNotFoundError:
         return []
     except msgspec.DecodeError as error:
-        remedy = "remove it, and the files `<gpu>.<gi>` beside it"
         raise BadInput(f"{file} does not list our files ({error}); {remedy}") from None
+    # The folder is shared: nobody else's file is removed because its name stands in here.
+    if strange := [each for each in names if not JOB_FILE.fullmatch(each)]:
+        raise BadInput(f"{file} lists {strange[0]!r}, which is no file of ours; {remedy}")
+    return names

@@ -41,6 +41,7 @@ Examples:
   instaslice agent --node $(hostname) --gpus 0,1 --enable-mig    two of them, with MIG mode enabled
   instaslice agent --emulated --state-dir /tmp/gpus     emulate every node that has the label
   instaslice agent --emulated --latency h200            as slow as real GPUs
+  instaslice agent --node $(hostname) --dcgm-job-mapping-dir /var/lib/dcgm-exporter/job-mapping
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
 """
 

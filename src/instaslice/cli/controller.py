@@ -42,6 +42,7 @@ Examples:
   instaslice controller --kubeconfig controller.kubeconfig   outside, as the user or account that the policies trust
   instaslice controller --policy first-fit --patience 60
   instaslice controller --taint-nodes --autoscaling-hints 5
+  instaslice controller --observe :9510 --metrics-auth --log-format json
 """
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from instaslice.api.instaslice import INSTASLICES, Allocation
+from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, SliceState
 from instaslice.kube.client import Client
 from instaslice.kube.errors import NotFound
 from instaslice.kube.transport import INTERACTIVE
@@ -37,8 +37,13 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
                 objects = await client.list(INSTASLICES)
             except NotFound:
                 return []  # its definition is gone, so nobody holds anything of ours
-        found = [(each.metadata.name, allocation) for each in objects for allocation in each.spec.allocations]
-        return [(name, allocation) for name, allocation in found if node in (None, name)]
+        return [
+            (each.metadata.name, allocation)
+            for each in objects
+            if node in (None, each.metadata.name)
+            for allocation in each.spec.allocations
+            if holds(allocation, each)
+        ]
 
     held = asyncio.run(read())
     if not held:
@@ -47,6 +52,12 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
     for line in lines(held):
         click.echo(line, err=True)
     sys.exit(HELD)
+
+
+def holds(allocation: Allocation, node: Instaslice) -> bool:
+    """Whether its slice is needed, or is yet to be destroyed. The entry of one that is gone stays for some seconds."""
+    left = any(each.id == allocation.id and each.state is not SliceState.DELETED for each in node.status.slices)
+    return allocation.wanted or left
 
 
 def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:

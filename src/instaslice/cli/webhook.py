@@ -33,6 +33,7 @@ Examples:
   instaslice webhook                                in a cluster, with its own certificate authority
   instaslice webhook --cert-dir /etc/webhook/certs  with tls.crt and tls.key from cert-manager, say
   instaslice webhook --model A100-40GB --max-gpus 8 no node is larger: reject pods that need more
+  instaslice webhook --observe :9511                probes and Prometheus come from elsewhere
 """
 
 

@@ -1,17 +1,15 @@
 """The metrics of the cluster, read from the controller's state at each scrape.
 
-Costs as much as there are pods with slices, nodes and kinds of state, and nothing between scrapes. Decides nothing.
+Costs as much as there are nodes, waiting pods and kinds of state, and nothing between scrapes. Decides nothing.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from instaslice.api import names
-from instaslice.api.pods import gated
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import HEALTH, UNREADABLE, UNREADY
-from instaslice.controller.lifecycle import Phase, phase_of_allocation
+from instaslice.controller.lifecycle import Phase
 from instaslice.controller.node_record import NodeRecord
 from instaslice.controller.pod_condition import Reason
 from instaslice.controller.pod_reconciler import SILENT
@@ -35,7 +33,6 @@ GPU_STATES: Final = {
 """Why a GPU is closed → the label."""
 UNKNOWN: Final = "Unknown"
 """The reason of a pod whose condition has not been written, or not by us."""
-ALLOCATION_STATES: Final = tuple(phase for phase in Phase if phase is not Phase.WAITING)
 NODE_STATES: Final = ("serving", "not serving", "unreadable")
 BYTES_PER_GB: Final = 1e9
 
@@ -55,18 +52,10 @@ class ClusterMetrics:
         yield from self._troubles()
 
     def _pods(self) -> Iterator[Reading]:
-        pods, ledger = self._state.pods, self._state.ledger
-        states: Counter[Phase] = Counter(dict.fromkeys(ALLOCATION_STATES, 0))
-        for record in ledger.nodes.values():
-            for each in record.allocations.values():
-                pod = pods.get(each.allocation.pod.uid)
-                states[phase_of_allocation(pod, each.allocation, each.prepared)] += 1
-        yield metrics.ALLOCATIONS, {(phase.value,): count for phase, count in states.items()}
-        reasons = Counter({reason.value: 0 for reason in Reason})
-        for pod in pods.values():
-            if gated(pod) and not pod.ended:
-                condition = pod.condition(names.SLICE_READY)
-                reasons[condition.reason if condition is not None and condition.reason in reasons else UNKNOWN] += 1
+        yield metrics.ALLOCATIONS, {(phase.value,): count for phase, count in self._times.allocations().items()}
+        reasons = Counter(dict.fromkeys([*map(str, Reason), UNKNOWN], 0))
+        for reason, count in self._times.waiting().items():
+            reasons[reason if reason in reasons else UNKNOWN] += count
         yield metrics.WAITING_PODS, {(reason,): count for reason, count in reasons.items()}
         yield metrics.QUEUE, {(): len(self._state.queue)}
         yield metrics.STATE_OLDEST, {(phase.value,): age for phase, age in self._oldest().items()}
@@ -85,7 +74,7 @@ class ClusterMetrics:
         created = min((head.since for head in self._state.queue.heads()), default=None)
         now = self._clock.now().timestamp()
         waiting = {} if created is None else {Phase.WAITING: max(0.0, now - created)}
-        return {**dict.fromkeys(Phase, 0.0), **self._times.oldest(), **waiting}
+        return self._times.oldest() | waiting
 
     def _nodes(self) -> Iterator[Reading]:
         records = self._state.ledger.nodes.values()
@@ -106,21 +95,21 @@ def _state_of(record: NodeRecord) -> str:
 
 
 def _gpus(found: list[ModelRoom]) -> Iterator[Reading]:
-    yield (
-        metrics.GPUS,
-        {(room.model, label): room.gpus[why] for room in found for why, label in GPU_STATES.items()},
-    )
-    yield (
-        metrics.MEMORY,
-        {
-            (room.model, state.value): slices * room.slice_gb * BYTES_PER_GB
-            for room in found
-            for state, slices in room.memory.items()
-        },
-    )
-    yield metrics.LARGEST, {(room.model,): room.largest * room.slice_gb * BYTES_PER_GB for room in found}
-    yield (
-        metrics.ROOM,
-        {(room.model, profile): count for room in found for profile, count in room.with_room.items()},
-    )
-    yield metrics.HELD, {(room.model, profile): count for room in found for profile, count in room.held.items()}
+    """Two geometries may have the name of one model: their numbers are added."""
+    gpus: Counter[tuple[str, ...]] = Counter()
+    memory: Counter[tuple[str, ...]] = Counter()
+    with_room: Counter[tuple[str, ...]] = Counter()
+    held: Counter[tuple[str, ...]] = Counter()
+    largest: dict[tuple[str, ...], float] = {}
+    for room in found:
+        model, slice_bytes = room.model, round(room.slice_gb * BYTES_PER_GB)
+        gpus.update({(model, label): room.gpus[why] for why, label in GPU_STATES.items()})
+        memory.update({(model, state.value): slices * slice_bytes for state, slices in room.memory.items()})
+        with_room.update({(model, profile): count for profile, count in room.with_room.items()})
+        held.update({(model, profile): count for profile, count in room.held.items()})
+        largest[model,] = max(largest.get((model,), 0), room.largest * slice_bytes)
+    yield metrics.GPUS, gpus
+    yield metrics.MEMORY, memory
+    yield metrics.LARGEST, largest
+    yield metrics.ROOM, with_room
+    yield metrics.HELD, held

@@ -45,9 +45,9 @@ class TextFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         keys = " ".join(f"{key}={value}" for key, value in _keys(record).items())
-        line = f"{_time(record)} {record.levelname} {_one_line(record.getMessage())}"
+        line = f"{_time(record)} {record.levelname} {record.getMessage()}{' ' if keys else ''}{keys}"
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return f"{line} {keys}{trace}" if keys else line + trace
+        return _one_line(line) + trace
 
 
 class JsonFormatter(logging.Formatter):

@@ -13,6 +13,7 @@ from whole_cluster import difference, everything
 
 from instaslice.api import crd, names
 from instaslice.api.instaslice import INSTASLICES
+from instaslice.cli.drained import holds
 from instaslice.kube.client import Selector
 from instaslice.kube.core import NAMESPACES, PODS
 from instaslice.kube.errors import KubeError, NotFound
@@ -202,9 +203,10 @@ async def test_without_pods_that_hold_slices_the_cluster_becomes_as_it_was(helm,
     await gone(client, TRAIN)
 
     async def drained():
-        return not any(each.spec.allocations for each in await client.list(INSTASLICES))
+        objects = await client.list(INSTASLICES)
+        return not any(holds(allocation, each) for each in objects for allocation in each.spec.allocations)
 
-    await until(drained, PATIENCE, "no slice is reserved")
+    await until(drained, PATIENCE, "no pod holds a slice")
     await in_a_thread(helm.run, "uninstall", RELEASE, "--wait", "--timeout=120s")
     assert [each.metadata.name for each in await client.list(INSTASLICES)] == [realnode.NAME]
     await restored(client, before)

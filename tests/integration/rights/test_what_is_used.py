@@ -56,7 +56,7 @@ class Stories:
 
         async def free():
             objects = await self.client.list(INSTASLICES)
-            return not any(each.pod.name == name for node in objects for each in node.spec.allocations)
+            return not any(each.pod.name == name and each.wanted for node in objects for each in node.spec.allocations)
 
         await until(free, PATIENCE, f"the slices of {name} are free")
 

@@ -1,7 +1,18 @@
 """What `instaslice drained` says of pods that hold slices."""
 
-from instaslice.api.instaslice import Allocation, AllocationState, PodRef
-from instaslice.cli.drained import MOST_PODS, lines
+import pytest
+
+from instaslice.api.instaslice import (
+    Allocation,
+    AllocationState,
+    Instaslice,
+    InstasliceStatus,
+    PodRef,
+    PreparedSlice,
+    SliceState,
+)
+from instaslice.cli.drained import MOST_PODS, holds, lines
+from instaslice.kube.meta import ObjectMeta
 
 
 def held(pod, profile="1g.5gb", node="a"):
@@ -22,3 +33,21 @@ def test_of_many_pods_the_first_are_named():
     assert len(named) == MOST_PODS
     assert more == "and 3 more"
     assert remedy.startswith("13 pods hold slices")
+
+
+@pytest.mark.parametrize(
+    "wanted, reported, expected",
+    [
+        pytest.param(AllocationState.CREATING, None, True, id="it is about to be created"),
+        pytest.param(AllocationState.UNGATED, SliceState.CREATED, True, id="its pod runs"),
+        pytest.param(AllocationState.DELETING, SliceState.CREATED, True, id="its pod has ended, the slice is there"),
+        pytest.param(AllocationState.DELETING, SliceState.DELETING, True, id="it is in use, and destroyed later"),
+        pytest.param(AllocationState.DELETING, SliceState.DELETED, False, id="it is gone"),
+        pytest.param(AllocationState.DELETING, None, False, id="it is gone, and forgotten"),
+    ],
+)
+def test_whether_an_allocation_holds_a_slice(wanted, reported, expected):
+    allocation = Allocation("a", PodRef(namespace="team", name="x", uid="u"), "main", "1g.5gb", "GPU-0", 0, 1, wanted)
+    slices = (PreparedSlice("a", "GPU-0", "1g.5gb", 0, 1, reported),) if reported else ()
+    status = InstasliceStatus(observed_generation=1, slices=slices)
+    assert holds(allocation, Instaslice(metadata=ObjectMeta(name="n"), status=status)) is expected

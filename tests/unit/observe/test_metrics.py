@@ -10,9 +10,9 @@ import yaml
 
 from instaslice.api.instaslice import SliceState
 from instaslice.controller.cluster_metrics import GPU_STATES, NODE_STATES, UNKNOWN
-from instaslice.controller.lifecycle import Phase
 from instaslice.controller.pod_condition import Reason
 from instaslice.controller.quarantine import ObjectKind
+from instaslice.controller.state_times import ALLOCATION_STATES, TIMED
 from instaslice.drivers import errors as driver_errors
 from instaslice.kube.watch import END_REASONS
 from instaslice.observe import metrics, reference
@@ -41,9 +41,9 @@ PROCESS = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
 OTHERS = {"DCGM_FI_PROF_GR_ENGINE_ACTIVE"}
 
 VALUES = {
-    (metrics.ALLOCATIONS.name, "state"): set(Phase) - {Phase.WAITING},
-    (metrics.STATE_SECONDS.name, "state"): set(Phase),
-    (metrics.STATE_OLDEST.name, "state"): set(Phase),
+    (metrics.ALLOCATIONS.name, "state"): set(ALLOCATION_STATES),
+    (metrics.STATE_SECONDS.name, "state"): set(TIMED),
+    (metrics.STATE_OLDEST.name, "state"): set(TIMED),
     (metrics.WAITING_PODS.name, "reason"): {*Reason, UNKNOWN},
     (metrics.GPUS.name, "state"): set(GPU_STATES.values()),
     (metrics.MEMORY.name, "state"): set(MemoryState),

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime
+import logging
 import ssl
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from slice_pods import container, mutated, pod
 
+from instaslice.api import names
 from instaslice.kube.config import load_pair
 from instaslice.webhook.certificates import Lifetimes, advance
 from instaslice.webhook.largest_node import LargestNode
@@ -110,3 +112,25 @@ async def test_nobody_is_served_any_more_once_it_has_ended(webhook):
         writer.close()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_the_admission_is_noted_in_the_pod_once_and_logged(http, caplog):
+    caplog.set_level(logging.INFO, "instaslice.webhook.server")
+    document = pod(container(limits=FIVE))
+    response = await asked(http, document)
+    steps = msgspec.json.decode(base64.b64decode(response["patch"]))
+    (noted,) = [step["value"] for step in steps if "annotations" in step["path"]]
+    assert noted[names.ADMISSION] == "17"
+    # The API server calls again when another webhook has changed the pod, with another uid.
+    again = await asked(http, mutated(document))
+    assert "patch" not in again
+    assert [each.request for each in caplog.records] == ["17", "17"]
+    assert [each.getMessage() for each in caplog.records] == ["CREATE: changed", "CREATE: unchanged"]
+
+
+async def test_a_refusal_is_logged_with_its_reason(http, caplog):
+    caplog.set_level(logging.INFO, "instaslice.webhook.server")
+    await asked(http, pod(container(limits={"nvidia.com/mig-9g.90gb": "1"})))
+    (line,) = caplog.records
+    assert line.getMessage().startswith("CREATE: refused: container ")
+    assert line.pod.startswith("team-a/")

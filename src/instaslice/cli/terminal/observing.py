@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import wraps
@@ -22,6 +23,7 @@ from instaslice.observe.metrics import Component
 
 log = logging.getLogger(__name__)
 
+_HOST_PORT: Final = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]]*)):(?P<port>\d{1,5})", re.ASCII)
 PORTS: Final = {Component.CONTROLLER: 9510, Component.WEBHOOK: 9511, Component.AGENT: 9512}
 
 
@@ -35,10 +37,10 @@ class HostPort(click.ParamType[Address | None]):
             return value
         if not value:
             return None
-        host, colon, port = value.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535 or (":" in host) != host.startswith("["):
+        found = _HOST_PORT.fullmatch(value)
+        if found is None or int(found["port"]) > 65535:
             self.fail(f"{value!r} is not HOST:PORT; write 127.0.0.1:9510, [::1]:9510 or :9510", param, ctx)
-        return Address(host.strip("[]"), int(port))
+        return Address(found["ipv6"] or found["host"] or "", int(found["port"]))
 
 
 class Observing:
@@ -56,11 +58,14 @@ class Observing:
 
     @asynccontextmanager
     async def served(self, client: Client | None, clock: Clock) -> AsyncIterator[None]:
-        """Serve while inside, where an address is given. The client is asked who may read the metrics."""
+        """Serve while inside, where an address is given. The API server behind `client` says who may read metrics."""
         if self._address is None:
             yield
             return
-        access = Access(client, clock) if self._auth and client is not None else None
+        access = None
+        if self._auth:
+            assert client is not None, "without an API server nobody can be let in"
+            access = Access(client, clock)
         app = endpoints.application(self.registry, self.health, access)
         source = await self._certificates(clock)
         async with endpoints.serving(app, self._address, source.context if source else None) as port:
