@@ -6,6 +6,8 @@ from instaslice.kube.errors import KubeError, NotFound
 
 MOVING = {"events", "leases", "endpoints", "endpointslices"}
 """Kinds of which only what is not ours changes by itself: they are compared by name, and Events not at all."""
+HEARTBEATS = "kube-node-lease"
+"""The Lease of a node comes some time after the node."""
 OF_SERVER = ("resourceVersion", "managedFields", "generation", "uid", "creationTimestamp")
 
 
@@ -20,6 +22,8 @@ async def everything(client):
         except NotFound:
             continue  # its definition was removed meanwhile
         for each in items:
+            if each["metadata"].get("namespace") == HEARTBEATS:
+                continue
             metadata = {key: value for key, value in each.pop("metadata").items() if key not in OF_SERVER}
             each.pop("status", None)
             content = {} if kind in MOVING else {**each, "metadata": metadata}

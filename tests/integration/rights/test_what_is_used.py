@@ -4,6 +4,7 @@ What a run cannot show, because nothing goes wrong in it, has its reason in `rol
 """
 
 import asyncio
+import contextlib
 
 import leftovers
 import pytest
@@ -13,7 +14,7 @@ from waiting import until
 from instaslice.api import names, roles
 from instaslice.api.instaslice import INSTASLICES, Health
 from instaslice.kube.client import Client, JsonOp, Selector
-from instaslice.kube.core import LEASES, NODES, PODS, PartialObjectMetadata
+from instaslice.kube.core import CONFIG_MAPS, LEASES, NODES, PODS, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
@@ -120,6 +121,13 @@ class Stories:
         for name in ("large-0", "large-1", "large-2", "large-3"):
             await self.ended(name)
 
+    async def the_demand_is_kept(self):
+        async def kept():
+            with contextlib.suppress(NotFound):
+                return (await self.client.get(CONFIG_MAPS, Key(names.NAMESPACE, names.DEMAND))).data
+
+        await until(kept, PATIENCE, "what pods asked for is in a ConfigMap")
+
     async def a_gpu_fails_and_recovers(self):
         fault = {"metadata": {"annotations": {names.FAULT: "0 lost"}}}
         await self.client.merge(NODES, Key("", "gpu-0"), fault)
@@ -193,6 +201,7 @@ async def tell(cluster):
         await stories.a_pod_comes_and_goes()
         await stories.a_quota_is_kept()
         await stories.a_pod_waits_and_a_node_autoscaler_is_told()
+        await stories.the_demand_is_kept()
         await stories.a_gpu_fails_and_recovers()
         await stories.an_object_is_deleted_by_mistake()
         await stories.every_process_is_killed()
