@@ -89,6 +89,15 @@ async def test_a_companion_follows_its_quota_and_goes_with_it(server):
         assert not companions(server)
 
 
+async def test_the_companion_of_a_long_name_stays(server):
+    server.put(RESOURCE_QUOTAS, quota({FIVE: "4"}, name="g" * LONGEST))
+    async with keeping(server) as step:
+        assert companions(server)
+        server.calls.clear()
+        await step()
+        assert {call.method for call in server.calls} <= {"GET"}
+
+
 async def test_a_companion_that_was_changed_or_removed_is_restored(server):
     server.put(RESOURCE_QUOTAS, quota({FIVE: "2"}))
     async with keeping(server) as step:
@@ -99,6 +108,21 @@ async def test_a_companion_that_was_changed_or_removed_is_restored(server):
         server.drop(RESOURCE_QUOTAS, made)
         await step()
         assert companions(server)[0].spec.hard == {OURS: "2"}
+
+
+@pytest.mark.parametrize("name", ["gpus", "g" * 253])
+async def test_a_companion_without_its_label_gets_it_back_and_follows_its_quota(server, name):
+    original = server.put(RESOURCE_QUOTAS, quota({FIVE: "4"}, name=name))
+    async with keeping(server) as step:
+        (made,) = companions(server)
+        meta = msgspec.structs.replace(made.metadata, labels={})
+        server.put(RESOURCE_QUOTAS, msgspec.structs.replace(made, metadata=meta))
+        await step()
+        assert companions(server)
+    server.put(RESOURCE_QUOTAS, msgspec.structs.replace(companions(server)[0], metadata=meta))
+    server.put(RESOURCE_QUOTAS, quota({FIVE: "2"}, name=name, uid=original.metadata.uid))
+    async with keeping(server):
+        assert [each.spec.hard for each in companions(server)] == [{OURS: "2"}]
 
 
 async def test_a_companion_that_says_so_already_is_not_written_again(server):
