@@ -21,7 +21,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.errors import Conflict, NotFound
 from instaslice.kube.meta import Key, key_of
-from instaslice.kube.quantities import whole
+from instaslice.kube.quantities import NANO, nano, whole
 from instaslice.kube.queue import Queue
 from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota
 from instaslice.kube.watch import Reflector
@@ -98,13 +98,15 @@ def is_companion(quota: ResourceQuota) -> bool:
 
 
 def remaining(quota: ResourceQuota) -> dict[str, str]:
-    """What the companion allows, by the new names: what the quota does, less what it still counts by the old ones."""
-    used = quota.status.used
-    return {
-        new: str(max(0, whole(most) - whole(used.get(item, 0))))
-        for item, most in sorted(quota.spec.hard.items())
-        if (new := names.renamed_in_quota(item))
-    }
+    """What the companion allows, by the new names: what the quota does, less what it still counts by the old ones. Of
+    two spellings of one name, `mig-1g.05gb`, the smaller amount holds, as both quotas did."""
+    left: dict[str, int] = {}
+    for item, most in quota.spec.hard.items():
+        if new := names.renamed_in_quota(item):
+            # Down: with 1500m the quota allows one slice.
+            amount = max(0, nano(most) - nano(quota.status.used.get(item, 0))) // NANO
+            left[new] = min(amount, left.get(new, amount))
+    return {name: str(amount) for name, amount in sorted(left.items())}
 
 
 def _companion(quota: ResourceQuota, hard: dict[str, str]) -> dict[str, Any]:

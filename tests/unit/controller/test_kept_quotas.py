@@ -16,6 +16,8 @@ from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota
 
 FIVE, OURS = "requests.nvidia.com/mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb"
 
+SPELLED = "requests.nvidia.com/mig-1g.05gb"
+
 
 def quota(hard, used=None, name="gpus", uid="", **more):
     made = {"metadata": {"namespace": "team", "name": name, "uid": uid}, "spec": {"hard": hard, **more}}
@@ -29,6 +31,10 @@ def quota(hard, used=None, name="gpus", uid="", **more):
         pytest.param({FIVE: "1k"}, {}, {OURS: "1000"}, id="in other words"),
         pytest.param({FIVE: "4"}, {FIVE: "1"}, {OURS: "3"}, id="less the pods that it counts itself"),
         pytest.param({FIVE: "1"}, {FIVE: "3"}, {OURS: "0"}, id="never less than none"),
+        pytest.param({FIVE: "1500m"}, {}, {OURS: "1"}, id="whole slices, rounded down"),
+        pytest.param({FIVE: "2500m"}, {FIVE: "1"}, {OURS: "1"}, id="rounded down after the subtraction"),
+        pytest.param({FIVE: "1", SPELLED: "3"}, {}, {OURS: "1"}, id="the smaller of two spellings"),
+        pytest.param({FIVE: "3", SPELLED: "1"}, {}, {OURS: "1"}, id="the smaller of two spellings, whichever it is"),
         pytest.param({f"{FIVE}.me": "1"}, {}, {f"{OURS}.me": "1"}, id="with media engines"),
         pytest.param({"requests.cpu": "9", "pods": "3", OURS: "1"}, {}, {}, id="nothing that counts anyway"),
         pytest.param({"requests.nvidia.com/gpu": "1"}, {}, {}, id="no whole GPUs"),
