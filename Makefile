@@ -66,7 +66,7 @@ verify: check ## Check, and compare what is generated
 	$(MAKE) generate
 	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/metrics.md
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-scrape
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -98,6 +98,9 @@ bench-calls: setup ## API calls per pod, on 1, 10 and 100 nodes
 
 bench-shapes: setup ## What 3,500 waiting pods of different shapes cost other pods
 	@$(BIN)/python bench/shapes.py
+
+bench-scrape: setup ## What one scrape costs the controller at 100 to 10,000 GPUs full of slices
+	@$(BIN)/python bench/scrape.py
 
 test-gpu: ## Tests on a real, idle GPU, which they partition and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
