@@ -107,7 +107,7 @@ sign: sbom ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=
 	cosign sign --yes $(IMG)
 	cosign attest --yes --type spdxjson --predicate $(or $(SBOM),out/instaslice.spdx.json) $(IMG)
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-footprint
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-scrape bench-footprint
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -139,6 +139,9 @@ bench-calls: setup ## API calls per pod, on 1, 10 and 100 nodes
 
 bench-shapes: setup ## What 3,500 waiting pods of different shapes cost other pods
 	@$(BIN)/python bench/shapes.py
+
+bench-scrape: setup ## What one scrape costs the controller at 100 to 10,000 GPUs full of slices
+	@$(BIN)/python bench/scrape.py
 
 bench-footprint: setup programs ## Resident memory of our processes in the image, idle and with 1,000 pods (needs root)
 	@$(BIN)/python bench/footprint.py
