@@ -24,11 +24,15 @@ class Right(NamedTuple):
         return self[:3] == request[:3] and self.namespace in ("", request.namespace)
 
 
-def granted(role):
-    parts = (("", role.cluster), (names.NAMESPACE, role.own), (names.PLACEHOLDERS, role.placeholders))
+def granted(roles):
     return {
         Right(verb, group, resource, namespace)
-        for namespace, rules in parts
+        for role in roles
+        for namespace, rules in (
+            ("", role.cluster),
+            (names.NAMESPACE, role.own),
+            (names.PLACEHOLDERS, role.placeholders),
+        )
         for rule in rules
         for group in rule["apiGroups"]
         for resource in rule["resources"]
@@ -49,9 +53,9 @@ def requested(log):
     return found
 
 
-def unused(role, requests):
-    return {str(each) for each in granted(role) if not any(each.covers(request) for request in requests)}
+def unused(roles, requests):
+    return {str(each) for each in granted(roles) if not any(each.covers(request) for request in requests)}
 
 
-def lacking(role, requests):
-    return {str(each) for each in requests if not any(right.covers(each) for right in granted(role))}
+def lacking(roles, requests):
+    return {str(each) for each in requests if not any(right.covers(each) for right in granted(roles))}

@@ -6,6 +6,7 @@ What a run cannot show, because nothing goes wrong in it, has its reason in `rol
 import asyncio
 import contextlib
 
+import aiohttp
 import leftovers
 import pytest
 from audited import lacking, requested, unused
@@ -21,16 +22,17 @@ from instaslice.kube.resource import Resource
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, ClusterSpec
 from instaslice.local.control_plane import CLIENTS
-from instaslice.local.objects import ClusterObjects
-from instaslice.local.operator import AGENT, CONTROLLER, WEBHOOK
+from instaslice.local.objects import GRANTS, ClusterObjects
+from instaslice.local.operator import AGENT, CONTROLLER, WEBHOOK, observe_port
+from instaslice.local.pki import Authority
 
 PATIENCE = 90
 FLAGS = ("--taint-nodes", "--static-mig-labels", "--keep-quotas", "--autoscaling-hints=2")
 ALL = dict.fromkeys(roles.CONTROLLER_FLAGS, True)
 ROLES = {
-    CONTROLLER: roles.controller(**ALL),
-    AGENT: roles.agent(emulated_nodes=True),
-    WEBHOOK: roles.webhook(),
+    CONTROLLER: (roles.controller(**ALL), roles.METRICS_AUTH),
+    AGENT: (roles.agent(emulated_nodes=True), roles.METRICS_AUTH),
+    WEBHOOK: (roles.webhook(), roles.METRICS_AUTH),
 }
 QUOTAS = Resource(PartialObjectMetadata, "ResourceQuota", "resourcequotas")
 
@@ -153,12 +155,27 @@ class Stories:
 
         await until(made_again, PATIENCE, "the object of gpu-0 is made again")
 
+    async def the_metrics_are_read(self):
+        token = Authority(self.cluster.plane().layout.pki).token(CONTROLLER)
+        async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {token}"}) as session:
+            for name in ROLES:
+                port = self.cluster.record().ports[observe_port(name)]
+
+                async def answered(url=f"https://127.0.0.1:{port}/metrics"):
+                    with contextlib.suppress(aiohttp.ClientConnectionError):
+                        async with session.get(url, ssl=False) as answer:
+                            return answer.status
+
+                # It is told who asks, and that they may not.
+                assert await until(answered, PATIENCE, f"{name} serves metrics") == 403
+
     async def every_process_is_killed(self):
         for name in ROLES:
             self.cluster.kill(name)
-        with_flags(self.cluster)
-        for name in (AGENT, WEBHOOK):
-            self.cluster.start(name)
+        for name in ROLES:
+            start(self.cluster, name)
+        async with ClusterObjects.connect(self.cluster.kubeconfig) as objects:
+            await self.cluster.operator().ready(WEBHOOK, objects)
 
         async def leads():
             (lease,) = await self.client.list(LEASES, Selector(namespace=names.NAMESPACE))
@@ -168,10 +185,10 @@ class Stories:
         await self.a_pod_comes_and_goes("after")
 
 
-def with_flags(cluster):
-    """Start the controller with everything that it can do; `up` starts it with nothing."""
-    argv = cluster.processes.argv(CONTROLLER)
-    cluster.processes.start(CONTROLLER, [*argv, *(flag for flag in FLAGS if flag not in argv)])
+def start(cluster, name):
+    """Start a process again with everything that it can do; `up` starts it with nothing."""
+    argv, flags = cluster.processes.argv(name), ["--metrics-auth", *(FLAGS if name == CONTROLLER else ())]
+    cluster.processes.start(name, [*argv, *(flag for flag in flags if flag not in argv)])
 
 
 @pytest.fixture(scope="module")
@@ -193,9 +210,15 @@ def requests(audited_cluster):
 
 async def tell(cluster):
     async with await Client.connect(cluster.kubeconfig, rate=1000, burst=1000) as client:
-        await ClusterObjects(client).grant(CONTROLLER, ROLES[CONTROLLER])
+        objects = ClusterObjects(client)
+        await objects.grant(CONTROLLER, roles.controller(**ALL))
+        for name in ROLES:
+            user = CLIENTS[name]
+            subject = {"kind": "User", "apiGroup": roles.RBAC, "name": user}
+            for document in roles.documents(f"{user}-metrics", roles.METRICS_AUTH, subject):
+                await objects.apply(GRANTS[document["kind"]], document)
         cluster.kill(CONTROLLER)
-        with_flags(cluster)
+        start(cluster, CONTROLLER)
         stories = Stories(cluster, client)
         await stories.nodes_are_tainted_and_labelled()
         await stories.a_pod_comes_and_goes()
@@ -205,6 +228,7 @@ async def tell(cluster):
         await stories.a_gpu_fails_and_recovers()
         await stories.an_object_is_deleted_by_mistake()
         await stories.every_process_is_killed()
+        await stories.the_metrics_are_read()
 
 
 @pytest.mark.parametrize("process", ROLES)
