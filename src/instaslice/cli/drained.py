@@ -68,5 +68,6 @@ def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:
         pods.setdefault(pod, []).append(allocation.profile)
     shown = [f"{pod}: {', '.join(profiles)}" for pod, profiles in sorted(pods.items())]
     more = [f"and {len(shown) - MOST_PODS} more"] if len(shown) > MOST_PODS else []
-    remedy = f"{len(pods)} pods hold slices; delete them, or skip this check: helm uninstall … --no-hooks"
+    count = f"{len(pods)} pods hold slices; delete them" if len(pods) > 1 else "1 pod holds slices; delete it"
+    remedy = f"{count}, or skip this check: helm uninstall … --no-hooks"
     return [*shown[:MOST_PODS], *more, remedy]

@@ -28,6 +28,12 @@ def test_each_pod_is_named_once_with_all_its_slices():
     ]
 
 
+def test_of_one_pod_it_speaks_in_the_singular():
+    assert lines([held("train")])[-1] == (
+        "1 pod holds slices; delete it, or skip this check: helm uninstall … --no-hooks"
+    )
+
+
 def test_of_many_pods_the_first_are_named():
     *named, more, remedy = lines(held(f"pod-{number:02}") for number in range(MOST_PODS + 3))
     assert len(named) == MOST_PODS
