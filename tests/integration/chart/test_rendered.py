@@ -12,7 +12,7 @@ import pytest
 import yaml
 from helm import CHART, NAMESPACE, Helm, HelmFailed, find
 
-from instaslice.api import names, roles
+from instaslice.api import crd, names, roles
 from instaslice.cli.main import instaslice
 from instaslice.geometry import models
 from instaslice.placement import policies
@@ -147,6 +147,23 @@ def test_the_release_may_be_in_another_namespace():
     assert NAMESPACE not in text
     assert "system:serviceaccount:gpus:instaslice-controller" in text
     assert "${" not in text
+
+
+@pytest.mark.parametrize(
+    "settings, annotations",
+    [
+        pytest.param([], {"helm.sh/resource-policy": "keep"}, id="it outlives the release"),
+        pytest.param(["crds.keep=false"], None, id="it goes with the release"),
+    ],
+)
+def test_the_definition_is_that_of_python(settings, annotations):
+    there = find(Helm().template(*settings), "CustomResourceDefinition", crd.NAME)
+    assert there["spec"] == crd.definition()["spec"]
+    assert there["metadata"].get("annotations") == annotations
+
+
+def test_the_definition_may_be_left_to_others():
+    assert "CustomResourceDefinition" not in {each["kind"] for each in Helm().template("crds.install=false")}
 
 
 def test_the_version_is_that_of_the_package():
