@@ -1,11 +1,14 @@
 """What the chart refuses because of what is in a cluster already: rendered by Helm with a real API server to ask."""
 
+from contextlib import suppress
+
 import pytest
 from helm import Helm, HelmFailed
 from waiting import until
 
 from instaslice.kube.client import Selector
 from instaslice.kube.core import NAMESPACES, PODS, PartialObjectMetadata
+from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.objects import BINDINGS, ROLES
@@ -13,7 +16,8 @@ from instaslice.local.pki import Authority
 from instaslice.webhook.manifests import CONFIGURATIONS
 
 DAEMON_SETS = Resource(PartialObjectMetadata, "DaemonSet", "daemonsets", group="apps")
-ASK = ("--dry-run=server",)
+ASK = ("--dry-run=server", "--take-ownership")
+"""Other tests of this cluster have put things of ours into it, the definition for one."""
 DEVICE_PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"
 MIG_MANAGER = "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.12.1"
 
@@ -41,7 +45,8 @@ async def nvidia(client, namespace):
         return found and all(each.spec.node_name for each in found)
 
     yield run
-    await client.delete(DAEMON_SETS, Key(namespace, "nvidia"))
+    with suppress(NotFound):
+        await client.delete(DAEMON_SETS, Key(namespace, "nvidia"))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +126,9 @@ async def test_who_may_not_install_is_told_what_is_missing(cluster, client, name
 
         def message():
             with pytest.raises(HelmFailed) as refused:
-                Helm(file, namespace=namespace).run("install", "instaslice", str(Helm.chart), "--timeout=5s")
+                Helm(file, namespace=namespace).run(
+                    "install", "instaslice", str(Helm.chart), "--timeout=5s", "--take-ownership"
+                )
             return str(refused.value)
 
         # Until the authorizer has heard of the role it may not even read.
