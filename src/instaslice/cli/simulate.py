@@ -1,6 +1,6 @@
 """`instaslice simulate`: what a fleet would do with a workload, by the placement code that runs in the controller."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,7 +41,6 @@ Columns, each where it says something:
 """ + "\n".join(f"  {name:<15}{meaning}" for name, meaning in summary.MEANINGS.items())
 
 FLEET = "13x8xA100-40GB"
-PODS = 20_000
 MIXES = ", ".join(mixes.names())
 POLICIES = ", ".join(policies.names())
 MS = click.IntRange(0)
@@ -68,7 +67,11 @@ class Patience(FiniteRange):
     show_default=True,
     help="1.0 is what fits when packing is ideal.",
 )
-@click.option("--pods", type=click.IntRange(1), default=PODS, show_default=True, help="How many arrive.")
+@click.option(
+    "--pods",
+    type=click.IntRange(1),
+    help=f"How many arrive.  [{workloads.PODS}, or as many more as the load needs]",
+)
 @click.option(
     "--life",
     type=FiniteRange(0, min_open=True),
@@ -138,7 +141,7 @@ def command(
     profiles: str | None,
     mix: str,
     load: float,
-    pods: int,
+    pods: int | None,
     life: float,
     lives: str,
     fill: bool,
@@ -179,6 +182,7 @@ def command(
     # Every flag that has an effect is noted here, so that the output says what was simulated.
     values: dict[str, Value] = {}
     plan = _fleet(values, flags, fleet_file, profiles)
+    cold = warm_up if warm_up is not None else 0.2 if source in (PodSource.ARRIVALS, PodSource.RESAMPLE) else 0.0
     skipped = 0
     workload: workloads.Workload
     if trace is not None:
@@ -187,17 +191,17 @@ def command(
             values["fraction-as"] = fraction_as
         jobs, skipped = _trace(trace, plan, FractionAs(fraction_as))
         if resample:
-            values |= {"resample": True, "load": load, "pods": pods}
-            workload = workloads.resampled(plan, jobs, load, pods)
+            workload = _enough(partial(workloads.resampled, plan, jobs, load), pods, cold)
+            values |= {"resample": True, "load": load, "pods": workload.count}
         else:
             workload = workloads.TraceReplay(jobs)
     elif fill:
         values |= {"fill": True, "mix": mix, "load": load}
         workload = workloads.fill_up(plan, mixes.read(mix, plan), load)
     else:
-        values |= {"mix": mix, "load": load, "pods": pods, "life": life, "lives": lives}
-        workload = workloads.poisson(plan, mixes.read(mix, plan), load, 1000 * life, pods, lives)
-    cold = warm_up if warm_up is not None else 0.2 if source in (PodSource.ARRIVALS, PodSource.RESAMPLE) else 0.0
+        make = partial(workloads.poisson, plan, mixes.read(mix, plan), load, 1000 * life, lives=lives)
+        workload = _enough(make, pods, cold)
+        values |= {"mix": mix, "load": load, "pods": workload.count, "life": life, "lives": lives}
     values["queue"] = discipline.value
     if discipline is QueueDiscipline.BACKFILL:
         values["patience"] = "never" if patience is None else patience
@@ -219,6 +223,13 @@ def command(
         _find(scenario, settings, aim, output)
     else:
         _compare(scenario, settings, with_bound, page, output)
+
+
+def _enough(make: Callable[[int], workloads.Workload], pods: int | None, cold: float) -> workloads.Workload:
+    """Pods that arrive at a load: as many as were asked for, else enough to meet it."""
+    if pods is not None:
+        return make(pods)
+    return make(workloads.enough_pods(make(workloads.PODS), cold))
 
 
 def _compare(
@@ -244,7 +255,7 @@ def _compare(
             ("", summary.results(scenario, found)),
             (summary.profile_title(found), summary.Table([(name, "") for name in header], by_profile)),
         ],
-        summary.notes(scenario, found),
+        summary.notes(scenario, settings, found),
     )
     if page is not None:
         click.echo(f"Report: {page}")

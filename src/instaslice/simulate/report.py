@@ -20,7 +20,8 @@ from instaslice.simulate.summary import notes, profile_rows, profile_title, resu
 class Facts(msgspec.Struct, kw_only=True):
     """What was simulated: `settings` are all flags that determine the result, `command` repeats it, `fleet` and
     `workload` say it in words, `asked` is the slices of each profile in an average pod, `pods_at_once` how many would
-    run if none were refused. Times are milliseconds; `rules` are the latencies, the queue and the patience."""
+    run if none were refused, `load_met` the part of these that do on average, in so short a run. Times are
+    milliseconds; `rules` are the latencies, the queue and the patience."""
 
     version: str
     command: str
@@ -32,6 +33,7 @@ class Facts(msgspec.Struct, kw_only=True):
     skipped: int
     asked: dict[str, float]
     pods_at_once: float | None
+    load_met: float
     rules: dict[str, object]
     informed: bool
     seeds: tuple[int, ...]
@@ -73,6 +75,7 @@ def _simulated(scenario: Scenario, settings: SimulationSettings) -> dict[str, An
         "skipped": settings.skipped,
         "asked": scenario.workload.asked,
         "pods_at_once": scenario.workload.concurrent,
+        "load_met": scenario.workload.load_met(scenario.rules.warm_up, scenario.workload.count),
         "rules": scenario.rules._asdict(),
         "informed": scenario.informed,
         "seeds": scenario.seeds,
@@ -164,7 +167,7 @@ def _page(scenario: Scenario, settings: SimulationSettings, found: Comparison) -
         rows=table.rows,
         profile_title=profile_title(found),
         profiles=profile_rows(found),
-        notes=notes(scenario, found),
+        notes=notes(scenario, settings, found),
         bar_title="Mean wait" if waited(found) else "Memory slices given, of those asked for",
         bars=_wait_bars(found) if waited(found) else _slice_bars(found),
         bound=sum(found.bounds) / asked if found.bounds else None,

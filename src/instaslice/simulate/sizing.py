@@ -19,7 +19,7 @@ from instaslice.simulate.fleets import MOST_GPUS
 from instaslice.simulate.jobs import Wants
 from instaslice.simulate.outcome import WAITING_PART, Estimate, estimate
 from instaslice.simulate.simulation import QueueDiscipline
-from instaslice.simulate.workloads import pods_at_once
+from instaslice.simulate.workloads import pods_at_once, too_few_pods
 
 _TARGET = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|ms|s|min|h)")
 _MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
@@ -175,6 +175,9 @@ def _check(scenario: Scenario, target: Target) -> None:
             f"--target {target.text}: creating slices alone takes {scenario.rules.create_ms} ms; give a longer wait "
             "or a shorter --create-ms"
         )
+    short = too_few_pods(scenario.workload, scenario.rules.warm_up)
+    if short is not None:
+        raise BadWorkload(f"--find-gpus: it would find GPUs for less than the load, since {short}")
     found = [_reachable(scenario, seed) for seed in scenario.seeds]
     impossible = sorted(set().union(*(each.impossible for each in found)))
     remedy = f"since no node could hold {', '.join(map(_text, impossible))}; use nodes with more GPUs, or another model"

@@ -8,6 +8,7 @@ from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
 from instaslice.simulate.settings import SimulationSettings, number
 from instaslice.simulate.simulation import QueueDiscipline
 from instaslice.simulate.sizing import NeededFleet, Target, TriedFleet
+from instaslice.simulate.workloads import too_few_pods
 
 MEANINGS: Final[Mapping[str, str]] = {
     "policy": "how a GPU and a start are chosen",
@@ -160,9 +161,18 @@ def _cell(found: Comparison, runs: list[ProfileOutcome]) -> str:
     return f"{100 * given / sum(of.asked for of in runs):.2f} %"
 
 
-def notes(scenario: Scenario, found: Comparison) -> list[str]:
+def notes(scenario: Scenario, settings: SimulationSettings, found: Comparison) -> list[str]:
     """What a reader of the table should know, a line each."""
     found_notes = _impossible_note(found.policies[0].runs[0].impossible)
+    short = too_few_pods(scenario.workload, scenario.rules.warm_up)
+    if short is not None:
+        found_notes.append(f"{short}.")
+    load = float(str(settings.values.get("load", 0)))
+    if scenario.rules.queue is not QueueDiscipline.NONE and load >= 1:
+        found_notes.append(
+            f"Load {number(load)} is all that ideal packing holds, or more: the queue grows for as long as pods "
+            "arrive, so waits depend on --pods."
+        )
     if scenario.rules.queue is not QueueDiscipline.NONE and not waited(found):
         found_notes.append("No pod waited for room.")
     if any(run.waiting for each in found.policies for run in each.runs):

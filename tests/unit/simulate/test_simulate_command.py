@@ -91,6 +91,26 @@ def test_a_trace_is_replayed_at_its_own_times_or_resampled_at_a_load(tmp_path):
     assert 0.2 < drawn["accepted"] / drawn["arrived"] < 0.5
 
 
+def test_a_run_too_short_for_its_load_says_so():
+    fleet = ("--fleet", "100x8xA100-40GB", "--policy", "first-fit")
+    short = told(*fleet, "--pods", "500")
+    assert re.search(
+        r"^500 pods meet 1\d\.\d % of the load on average, .* give --pods 40000 to meet it\.$", short, re.MULTILINE
+    )
+    facts = json.loads(told(*fleet, "--json"))
+    assert facts["settings"]["pods"] == 40_000
+    assert facts["policies"][0]["summary"]["slices_used"]["mean"] > 0.8 * facts["memory_slices"]
+    assert "of the load on average" not in told(*SMALL)
+
+
+@pytest.mark.parametrize(("load", "grows"), [("1", True), ("1.5", True), ("0.9", False)])
+def test_a_queue_that_grows_without_end_says_so(load, grows):
+    assert (
+        "the queue grows for as long as pods arrive" in told(*SMALL, "--queue", "backfill", "--load", load)
+    ) == grows
+    assert "the queue grows" not in told(*SMALL, "--load", load)
+
+
 @pytest.mark.parametrize(
     "words",
     [

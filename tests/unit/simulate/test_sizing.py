@@ -112,7 +112,7 @@ def test_the_demand_stays_while_the_fleet_grows():
     """The load is relative to the fleet that was given: twice the fleet, twice the answer."""
 
     def gpus(nodes, load):
-        words = ("--fleet", f"{nodes}x8xA100-40GB", "--load", load, "--pods", "500", "--policy", "first-fit")
+        words = ("--fleet", f"{nodes}x8xA100-40GB", "--load", load, "--pods", "2000", "--policy", "first-fit")
         done = CliRunner().invoke(command, (*words, "--find-gpus", "--json"), catch_exceptions=False)
         return json.loads(done.stdout)["needed"][0]["gpus"]
 
@@ -171,3 +171,16 @@ def test_what_no_number_of_nodes_could_reach_is_said_before_anything_is_tried():
         found(jobs, "60s", queue=BACKFILL)
     with pytest.raises(BadInput, match="creating slices alone takes 250 ms; give a longer wait"):
         found(jobs, "100ms", queue=BACKFILL, create_ms=250)
+
+
+def test_pods_too_few_for_the_load_are_refused_and_enough_are_the_default():
+    words = ("--fleet", "40x8xA100-40GB", "--policy", "first-fit", "--find-gpus")
+    said = (
+        r"--find-gpus: it would find GPUs for less than the load, since 300 pods meet \d\d\.\d % of the load on average"
+    )
+    with pytest.raises(BadInput, match=rf"{said}, as the fleet begins empty; give --pods 20000 to meet it$"):
+        CliRunner().invoke(command, (*words, "--pods", "300"), catch_exceptions=False)
+    done = CliRunner().invoke(command, (*words, "--target", "80%", "--json"), catch_exceptions=False)
+    facts = json.loads(done.stdout)
+    assert facts["settings"]["pods"] == 20_000
+    assert facts["load_met"] > 0.99
