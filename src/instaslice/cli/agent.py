@@ -156,6 +156,14 @@ def command(
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state
+    if state_dir:
+        try:
+            state_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.BadParameter(
+                f"{state_dir} cannot be a folder: {str(error.strerror).lower()}; give one that exists or can be made",
+                param_hint="--state-dir",
+            ) from None
 
     async def run() -> None:
         gpu_source: GpuSource

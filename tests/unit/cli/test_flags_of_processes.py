@@ -48,6 +48,18 @@ def refused(command, *words):
         pytest.param(controller.command, ["--namespace", "a.b"], "1 to 63 lower-case letters", id="no namespace"),
         pytest.param(agent.command, ["--node", "Gpu_0"], "Invalid value for '--node': 'Gpu_0'", id="no node"),
         pytest.param(agent.command, ["--node", "a" * 64], "is no name", id="a node with too long a name"),
+        pytest.param(
+            agent.command,
+            ["--emulated", "--state-dir", "/dev/null"],
+            "Invalid value for --state-dir: /dev/null cannot be a folder: file exists; give",
+            id="a state folder that is a device",
+        ),
+        pytest.param(
+            agent.command,
+            ["--node", "x", "--emulated", "--state-dir", "/proc/foo"],
+            "Invalid value for --state-dir: /proc/foo cannot be a folder: no such file or directory; give",
+            id="a state folder that cannot be made",
+        ),
     ],
 )
 def test_what_is_refused_at_once(command, words, message):
