@@ -84,7 +84,7 @@ Examples:
 @click.option("--emulated", is_flag=True, help="Emulate the GPUs of nodes that have none.")
 @click.option(
     "--model",
-    type=GpuModel(),
+    type=GpuModel(placeable=True),
     help="With --node --emulated: which GPUs to emulate.  [default: by the node's labels]",
 )
 @click.option("--count", type=click.IntRange(1, 64), default=1, help="With --model: how many.  [default: 1]")

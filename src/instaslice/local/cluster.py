@@ -51,7 +51,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInput(f"--gpus {self.gpus}: between 1 and 16 per node")
         if self.latency not in LATENCIES:
             raise BadInput(f"--latency {self.latency}: one of {', '.join(LATENCIES)}")
-        models.named(self.model)
+        try:
+            models.placeable(self.model)
+        except BadInput as error:
+            raise BadInput(f"--model {self.model}: {error}") from None
 
 
 FORMAT = 1

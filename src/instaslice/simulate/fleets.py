@@ -41,9 +41,6 @@ class FleetPlan:
         self.gpus: Final = sum(group.number * group.gpus for group in groups)
         if not 0 < self.gpus <= MOST_GPUS:
             raise BadFleet(f"a fleet of {self.gpus} GPUs; between 1 and {MOST_GPUS} can be simulated")
-        for group in groups:
-            if not group.model.memory_slices:
-                raise BadFleet(f"the placements of {group.model.name} are not published; only its driver knows them")
         self._possible: dict[Wants, bool] = {}
 
     def with_nodes(self, number: int) -> "FleetPlan":
@@ -160,7 +157,7 @@ def _nodes(
     if count < 1 or gpus < 1:
         raise BadFleet(f"{where}: {count} nodes of {gpus} GPUs; both must be at least 1")
     try:
-        found = models.named(model)
+        found = models.placeable(model)
         return NodeGroup(count, gpus, found.only(profiles) if profiles else found, name)
     except BadInput as error:
         raise BadFleet(f"{where}: {error}") from None

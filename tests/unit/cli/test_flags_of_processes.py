@@ -37,6 +37,12 @@ def refused(command, *words):
             id="one of several",
         ),
         pytest.param(
+            agent.command,
+            ["--emulated", "--node", "x", "--model", "Thor-iGPU"],
+            "Invalid value for '--model': the placements of Thor-iGPU are not published",
+            id="a model that only its driver knows",
+        ),
+        pytest.param(
             agent.command, ["--node", "x", "--model", "A30"], "--model is for emulated GPUs", id="a model of real GPUs"
         ),
         pytest.param(
