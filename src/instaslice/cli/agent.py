@@ -18,6 +18,7 @@ from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.given_flags import refuse_void
 from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.signals import run_until_signalled
@@ -41,6 +42,17 @@ Examples:
   instaslice agent --emulated --latency h200            as slow as real GPUs
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
 """
+
+
+VOID_BESIDE = {
+    "--emulated": ("--gpus", "--enable-mig", "--dev", "--proc", "--driver-spec"),
+    "--node": ("--nodes",),
+}
+VOID_WITHOUT = {
+    "--emulated": ("--model", "--latency"),
+    "--model": ("--count",),
+    "--node": ("--kubelet-dir", "--cdi-dir"),
+}
 
 
 @click.command(epilog=EXAMPLES)
@@ -85,7 +97,7 @@ Examples:
 @click.option(
     "--model",
     type=GpuModel(placeable=True),
-    help="With --node --emulated: which GPUs to emulate.  [default: by the node's labels]",
+    help="With --emulated: which GPUs to emulate on every node served.  [default: by the node's labels]",
 )
 @click.option("--count", type=click.IntRange(1, 64), default=1, help="With --model: how many.  [default: 1]")
 @click.option(
@@ -93,7 +105,7 @@ Examples:
     default=names.EMULATED,
     show_default=True,
     metavar="SELECTOR",
-    help=f"With --emulated: which nodes, by labels. Label {names.EMULATED} names their GPU model, {names.GPU_COUNT} "
+    help=f"Without --node: which nodes, by labels. Label {names.EMULATED} names their GPU model, {names.GPU_COUNT} "
     "says how many they have.",
 )
 @click.option(
@@ -126,7 +138,9 @@ Examples:
 )
 @click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@click.pass_context
 def command(
+    ctx: click.Context,
     node: str | None,
     gpus: str,
     enable_mig: bool,
@@ -151,8 +165,7 @@ def command(
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
-    if model and not emulated:
-        raise click.UsageError("--model is for emulated GPUs: add --emulated, or leave it out")
+    refuse_void(ctx, beside=VOID_BESIDE, without=VOID_WITHOUT)
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state

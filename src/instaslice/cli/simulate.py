@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.given_flags import given
 from instaslice.cli.terminal.late_progress import LateProgress
 from instaslice.errors import BadInput
 from instaslice.placement import policies
@@ -175,7 +175,7 @@ def command(
     chosen = tuple(dict.fromkeys(names)) or (policies.DEFAULT,)
     for name in chosen:
         _known_policy(name)
-    void_flags.refuse(Combination(_given(ctx), source, discipline, moves, trace, chosen))
+    void_flags.refuse(Combination(given(ctx), source, discipline, moves, trace, chosen))
     chosen = policies.names() if chosen == ("all",) else chosen
     aim = _aim(target, discipline) if find_gpus else None
 
@@ -269,15 +269,6 @@ def _find(scenario: Scenario, settings: SimulationSettings, target: sizing.Targe
         return
     tables = [("", summary.sizing(target, needed))]
     _print_tables(scenario, settings, tables, summary.sizing_notes(scenario, target, needed))
-
-
-def _given(ctx: click.Context) -> frozenset[str]:
-    """The flags that the user wrote, as opposed to those that have their default."""
-    return frozenset(
-        max(each.opts, key=len)
-        for each in ctx.command.params
-        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
-    )
 
 
 def _source(fill: bool, trace: Path | None, resample: bool) -> PodSource:

@@ -43,7 +43,10 @@ def refused(command, *words):
             id="a model that only its driver knows",
         ),
         pytest.param(
-            agent.command, ["--node", "x", "--model", "A30"], "--model is for emulated GPUs", id="a model of real GPUs"
+            agent.command,
+            ["--node", "x", "--model", "A30"],
+            "--model would have no effect without --emulated; add --emulated, or leave --model out",
+            id="a model of real GPUs",
         ),
         pytest.param(
             controller.command,
@@ -73,10 +76,27 @@ def test_what_is_refused_at_once(command, words, message):
 
 
 @pytest.mark.parametrize(
+    "words, flag, other",
+    [
+        (["--emulated", "--gpus", "0"], "--gpus", "beside --emulated"),
+        (["--emulated", "--enable-mig"], "--enable-mig", "beside --emulated"),
+        (["--emulated", "--node", "x", "--driver-spec", "y"], "--driver-spec", "beside --emulated"),
+        (["--node", "x", "--nodes", "a=b"], "--nodes", "beside --node"),
+        (["--emulated", "--count", "1"], "--count", "without --model"),
+        (["--node", "x", "--latency", "h200"], "--latency", "without --emulated"),
+        (["--emulated", "--cdi-dir", "x"], "--cdi-dir", "without --node"),
+    ],
+)
+def test_a_flag_of_the_agent_without_effect_is_refused(words, flag, other):
+    assert f"{flag} would have no effect {other}; " in refused(agent.command, *words)
+
+
+@pytest.mark.parametrize(
     "command, words",
     [
         pytest.param(agent.command, ["--emulated", "--node", "gpu-0.example.com"], id="a node in a domain"),
         pytest.param(agent.command, ["--emulated", "--nodes", "a=b", "--model", "h200"], id="a model in lower case"),
+        pytest.param(agent.command, ["--emulated", "--node", "x", "--model", "A30", "--count", "2"], id="all of it"),
         pytest.param(controller.command, ["--namespace", "instaslice-2"], id="a namespace"),
     ],
 )
