@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import click
 
 from instaslice import __version__
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.errors import InstasliceError, leaves
 
 COMMANDS: Mapping[str, str] = {
@@ -62,17 +63,17 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except InstasliceError as error:
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         sys.exit(1)
     except ExceptionGroup as group:
         # From concurrent tasks. Anything but our own errors and those of files is a defect: its traceback is shown.
         if not all(isinstance(each, InstasliceError) or _is_of_a_file(each) for each in leaves(group)):
             raise
         for each in leaves(group):
-            click.echo(f"error: {_in_one_line(each)}", err=True)
+            echo(f"error: {_in_one_line(each)}", err=True)
         sys.exit(1)
     except OSError as error:
-        click.echo(f"error: {_in_one_line(error)}", err=True)
+        echo(f"error: {_in_one_line(error)}", err=True)
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)

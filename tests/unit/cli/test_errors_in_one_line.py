@@ -44,6 +44,12 @@ def test_files_that_cannot_be_written_are_a_line_each_too(monkeypatch, capsys):
         run(monkeypatch, TimeoutError())
 
 
+def test_what_a_server_wrote_into_an_error_does_nothing_to_the_terminal(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        run(monkeypatch, BadInput("denied\x07\x1b[2J\nerror: all is lost"))
+    assert capsys.readouterr().err == "error: denied\ufffd\ufffd[2J error: all is lost\n"
+
+
 def test_a_defect_among_them_shows_where_it_is(monkeypatch):
     with pytest.raises(ExceptionGroup):
         run(monkeypatch, BadInput("one"), ZeroDivisionError())
