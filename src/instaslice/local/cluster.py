@@ -42,6 +42,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Kubernetes alone, without InstaSlice."""
     latency: str = "none"
     """How long the emulated GPUs take for each step; a value of `instaslice agent --latency`."""
+    controller_flags: tuple[str, ...] = ()
+    """Further flags of `instaslice controller`."""
     kubernetes: str = components.KUBERNETES
 
     def __post_init__(self) -> None:
@@ -231,7 +233,7 @@ class Cluster:
     def operator(self) -> Operator:
         spec = self.record().spec
         real = realnode.NAME if spec.real_node else ""
-        return Operator(self.plane(), self.processes, spec.latency, real)
+        return Operator(self.plane(), self.processes, spec.latency, real, spec.controller_flags)
 
     def plane(self) -> ControlPlane:
         record = self.record()
