@@ -11,7 +11,7 @@ from small_runs import job
 
 from instaslice.cli.simulate import command
 from instaslice.errors import BadInput
-from instaslice.simulate import fleets
+from instaslice.simulate import fleets, sizing
 from instaslice.simulate.comparison import Scenario
 from instaslice.simulate.simulation import QueueDiscipline, Rules
 from instaslice.simulate.sizing import needed, read_target, smallest
@@ -184,3 +184,18 @@ def test_pods_too_few_for_the_load_are_refused_and_enough_are_the_default():
     facts = json.loads(done.stdout)
     assert facts["settings"]["pods"] == 20_000
     assert facts["load_met"] > 0.99
+
+
+def test_nodes_that_could_hold_none_of_the_pods_are_not_added(monkeypatch):
+    tried, jobs = [], [job(0, 10, WHOLE), job(0, 10, WHOLE)]
+    monkeypatch.setattr(sizing, "_try", lambda *words, try_=sizing._try: tried.append(words[1]) or try_(*words))
+    said = (
+        "--target 99%: first-fit does not reach it with 1 GPUs, and more H200-141GB would not help, as their nodes "
+        "could not hold 7g.40gb; put the --fleet that is to grow last, or lower the target"
+    )
+    with pytest.raises(BadInput, match=f"^{said}$"):
+        found(jobs, "99%", "1x1xA100-40GB", "1x1xH200")
+    assert tried == [0]
+    with pytest.raises(BadInput, match=r"with 5 GPUs, and more H200-141GB would not help, .* not hold 7g.40gb; "):
+        found([*jobs, job(0, 10, "1g.18gb"), job(0, 10, "1g.18gb")], "99%", "1x1xA100-40GB", "1x1xH200")
+    assert tried[-1] == 4, "a node for each pod is enough"
