@@ -41,6 +41,7 @@ Columns, each where it says something:
 """ + "\n".join(f"  {name:<15}{meaning}" for name, meaning in summary.MEANINGS.items())
 
 FLEET = "13x8xA100-40GB"
+MOST_SEEDS = 1000
 MIXES = ", ".join(mixes.names())
 POLICIES = ", ".join(policies.names())
 MS = click.IntRange(0)
@@ -62,14 +63,14 @@ class Patience(FiniteRange):
 @click.option("--mix", default="uniform", show_default=True, help=f"{MIXES}; or like 1g.5gb=4,2x2g.10gb=1.")
 @click.option(
     "--load",
-    type=FiniteRange(0, min_open=True),
+    type=FiniteRange(0, workloads.MOST_LOAD, min_open=True),
     default=1.0,
     show_default=True,
     help="1.0 is what fits when packing is ideal.",
 )
 @click.option(
     "--pods",
-    type=click.IntRange(1),
+    type=click.IntRange(1, workloads.MOST_PODS),
     help=f"How many arrive.  [{workloads.PODS}, or as many more as the load needs]",
 )
 @click.option(
@@ -121,7 +122,9 @@ class Patience(FiniteRange):
     "--movable", type=FiniteRange(0, 1), default=1.0, show_default=True, help="Part of the pods that may be moved."
 )
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many, each on its own pods.")
+@click.option(
+    "--seeds", type=click.IntRange(1, MOST_SEEDS), default=1, show_default=True, help="How many, each on its own pods."
+)
 @click.option("--find-gpus", is_flag=True, help="Find how many nodes of the last --fleet the same demand needs.")
 @click.option(
     "--target",

@@ -36,7 +36,8 @@ _BATCH: Final = 1024
 PODS: Final = 20_000
 """How many arrive unless the load needs more."""
 MOST_PODS: Final = 100_000_000
-"""More would run for half an hour and longer: a typing error."""
+"""More run for hours: a typing error."""
+MOST_LOAD: Final = 1000
 _MOST_CHOSEN: Final = 64 * PODS
 _ENOUGH, _TOO_LITTLE = 0.99, 0.95
 """Of the load: what a number of pods that is chosen here meets, and what one that was given has to."""
@@ -160,9 +161,12 @@ def poisson(plan: FleetPlan, mix: Mix, load: float, life_ms: float, count: int, 
 
 
 def fill_up(plan: FleetPlan, mix: Mix, load: float) -> FillUp:
-    """As many pods as `load` times the fluid capacity."""
+    """As many pods as `load` times the fluid capacity. Raises BadWorkload where they are too many to wait for."""
     _positive(load=load)
-    return FillUp(mix, max(round(load * pods_at_once(plan, mix.slices())), 1))
+    count = max(round(load * pods_at_once(plan, mix.slices())), 1)
+    if count > MOST_PODS:
+        raise BadWorkload(f"load {load:g} of this fleet is {count} pods; at most {MOST_PODS}: give a lower --load")
+    return FillUp(mix, count)
 
 
 def resampled(plan: FleetPlan, trace: Sequence[Job], load: float, count: int) -> Resampled:

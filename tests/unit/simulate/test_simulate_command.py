@@ -116,7 +116,9 @@ def test_a_queue_that_grows_without_end_says_so(load, grows):
     [
         ("--load", "0"),
         ("--load", "nan"),
+        ("--load", "1e308"),
         ("--pods", "0"),
+        ("--pods", "99999999999999999999"),
         ("--life", "-1"),
         ("--life", "inf"),
         ("--lives", "long"),
@@ -129,6 +131,7 @@ def test_a_queue_that_grows_without_end_says_so(load, grows):
         ("--moves", "-1"),
         ("--movable", "1.5"),
         ("--seeds", "0"),
+        ("--seeds", "100000000"),
         ("--seed", "x"),
         ("--output", "xml"),
         ("--fraction-as", "cores"),

@@ -86,6 +86,7 @@ def test_as_many_pods_arrive_as_a_load_needs():
         lambda: workloads.poisson(PLAN, read("uniform", PLAN), 1.0, -1, 10),
         lambda: workloads.poisson(PLAN, read("uniform", PLAN), float("nan"), 1000, 10),
         lambda: workloads.fill_up(PLAN, read("uniform", PLAN), -1),
+        lambda: workloads.fill_up(from_flags(["100000x8xA100-40GB"]), read("1g.5gb", PLAN), 100),
         lambda: workloads.TraceReplay([]),
         lambda: workloads.resampled(ONE_GPU, [], 1.0, 10),
     ],
