@@ -10,6 +10,7 @@ observing       options of metrics, health and logs
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
 documents       JSON and YAML for programs
+plain_text      text of a cluster in one line, without control characters
 explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
 cluster_watch   watches pods and Instaslice objects for `timeline`
