@@ -1,7 +1,6 @@
 """`instaslice agent`: the agent of one node, or of many emulated ones, as a process."""
 
 import asyncio
-import logging
 import random
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from instaslice.agent.emulation import EmulatedGpus, Emulation
 from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
 from instaslice.agent.gpu_worker import OrphanPolicy
+from instaslice.agent.job_mapping import JobMapping
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
@@ -21,6 +21,7 @@ from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.given_flags import refuse_void
 from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.object_name import ObjectName
+from instaslice.cli.terminal.observing import Observing, observed
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
@@ -30,6 +31,7 @@ from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import BadRequest
+from instaslice.observe.metrics import Component
 
 LATENCIES = {"none": INSTANT, "h200": H200}
 CTK_SPECS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
@@ -40,6 +42,7 @@ Examples:
   instaslice agent --node $(hostname) --gpus 0,1 --enable-mig    two of them, with MIG mode enabled
   instaslice agent --emulated --state-dir /tmp/gpus     emulate every node that has the label
   instaslice agent --emulated --latency h200            as slow as real GPUs
+  instaslice agent --node $(hostname) --dcgm-job-mapping-dir /var/lib/dcgm-exporter/job-mapping
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
 """
 
@@ -51,7 +54,7 @@ VOID_BESIDE = {
 VOID_WITHOUT = {
     "--emulated": ("--model", "--latency"),
     "--model": ("--count",),
-    "--node": ("--kubelet-dir", "--cdi-dir"),
+    "--node": ("--kubelet-dir", "--cdi-dir", "--dcgm-job-mapping-dir"),
 }
 
 
@@ -136,11 +139,17 @@ VOID_WITHOUT = {
     show_default=True,
     help="Seconds after which a call to a GPU counts as hung.",
 )
+@click.option(
+    "--dcgm-job-mapping-dir",
+    "job_mapping_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --node: tell dcgm-exporter here which pod has which slice (its --hpc-job-mapping-dir).",
+)
 @click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.pass_context
+@observed(Component.AGENT)
 def command(
-    ctx: click.Context,
+    observing: Observing,
     node: str | None,
     gpus: str,
     enable_mig: bool,
@@ -158,14 +167,14 @@ def command(
     grace: float,
     keep_foreign: bool,
     deadline: float,
+    job_mapping_dir: Path | None,
     rate: float,
     kubeconfig: Path | None,
 ) -> None:
     """Create the slices that the controller wants on a node, destroy them afterwards, and report what exists."""
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
-    refuse_void(ctx, beside=VOID_BESIDE, without=VOID_WITHOUT)
+    refuse_void(click.get_current_context(), beside=VOID_BESIDE, without=VOID_WITHOUT)
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state
@@ -197,7 +206,12 @@ def command(
         if node and state_dir:
             places = NodePaths(kubelet_dir, cdi_dir, state_dir)
             devices = NodeDevices(places, wiring, executor=executor, clock=clock)
-        async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(2 * rate)) as client:
+        async with (
+            await Client.connect(
+                kubeconfig, clock=clock, rate=rate, burst=int(2 * rate), observer=observing.calls
+            ) as client,
+            observing.served(client, clock),
+        ):
             agent = AgentProcess(
                 client,
                 gpu_source,
@@ -207,7 +221,10 @@ def command(
                 orphan_policy=OrphanPolicy(grace, keep_foreign),
                 executor=executor,
                 devices=devices,
+                registry=observing.registry,
+                job_mapping=JobMapping(job_mapping_dir) if job_mapping_dir else None,
             )
+            observing.health.not_ready = lambda: agent.not_ready
             refused = ""
             try:
                 await run_until_signalled(agent.run())

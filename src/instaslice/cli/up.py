@@ -22,7 +22,7 @@ Examples:
 """
 
 
-SET_BY_US = ("--namespace", "--identity", "--kubeconfig", "--help")
+SET_BY_US = ("--namespace", "--identity", "--kubeconfig", "--observe", "--metrics-auth", "--help")
 
 
 def _controller_flags(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -35,7 +35,7 @@ def _controller_flags(_: click.Context, __: click.Parameter, given: tuple[str, .
     for flag in flags:
         name = flag.partition("=")[0]
         if not flag.startswith("--") or name in SET_BY_US:
-            why = "`instaslice up` sets it" if name in SET_BY_US else "write it like --taint-nodes or --patience=60"
+            why = "`instaslice up` decides it" if name in SET_BY_US else "write it like --taint-nodes or --patience=60"
             raise click.BadParameter(f"{flag}: {why}", param_hint="--controller-flag")
     try:
         controller.command.make_context("instaslice controller", list(flags))

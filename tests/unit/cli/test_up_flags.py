@@ -46,8 +46,8 @@ def test_flags_of_the_controller_are_part_of_the_cluster(asked):
         ("--policy=best", "Invalid value for '--policy': 'best' is not one of"),
         ("--patience=-1", "Invalid value for '--patience'"),
         ("--patience", "Option '--patience' requires an argument"),
-        ("--identity=me", "--identity=me: `instaslice up` sets it"),
-        ("--help", "--help: `instaslice up` sets it"),
+        ("--identity=me", "--identity=me: `instaslice up` decides it"),
+        ("--help", "--help: `instaslice up` decides it"),
         ("taint-nodes", "taint-nodes: write it like --taint-nodes or --patience=60"),
     ],
 )

@@ -7,6 +7,7 @@ given_flags     flags that the user wrote, and those without effect
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
 signals         run until SIGTERM or Ctrl-C
+observing       options of metrics, health and logs
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
 documents       JSON and YAML for programs
