@@ -305,6 +305,8 @@ def _fleet(values: dict[str, Value], flags: tuple[str, ...], file: Path | None, 
         with _named("--fleet-file"):
             return fleets.from_file(file)
     values["fleet"] = flags or (FLEET,)
+    if profiles is not None and not profiles.strip():
+        raise BadInput(f"--profiles {profiles!r}: name those that are allowed, like 1g.5gb,3g.20gb, or leave it out")
     if profiles:
         values["profiles"] = profiles
     return fleets.from_flags(flags or (FLEET,), profiles.split(",") if profiles else ())

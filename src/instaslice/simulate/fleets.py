@@ -128,7 +128,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     count: int = 1
     name: str = "node"
-    profiles: list[str] = []
+    profiles: list[str] | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -147,8 +147,13 @@ def from_file(path: Path) -> FleetPlan:
     groups = []
     for number, row in enumerate(rows, 1):
         where = f"{path}, node entry {number}"
-        groups.append(_nodes(where, row.count, row.gpus, row.model, row.name, row.profiles))
-    return FleetPlan(groups)
+        if row.profiles == []:
+            raise BadFleet(f"{where}: profiles is empty; name those that are allowed, or leave it out")
+        groups.append(_nodes(where, row.count, row.gpus, row.model, row.name, row.profiles or ()))
+    try:
+        return FleetPlan(groups)
+    except BadFleet as error:
+        raise BadFleet(f"{path}: {error}") from None
 
 
 def _nodes(

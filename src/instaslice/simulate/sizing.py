@@ -96,7 +96,15 @@ class NeededFleet:
 
     @property
     def one_less(self) -> TriedFleet | None:
-        return next((each for each in self.tried if each.nodes == self.found.nodes - 1), None)
+        return self._tried(self.found.nodes - 1)
+
+    @property
+    def one_more(self) -> TriedFleet | None:
+        """None where more nodes could not help."""
+        return self._tried(self.found.nodes + 1)
+
+    def _tried(self, nodes: int) -> TriedFleet | None:
+        return next((each for each in self.tried if each.nodes == nodes), None)
 
 
 def needed(scenario: Scenario, target: Target, progress: Progress | None = None) -> tuple[NeededFleet, ...]:

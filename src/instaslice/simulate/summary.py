@@ -214,11 +214,17 @@ def sizing_notes(scenario: Scenario, target: Target, answers: tuple[NeededFleet,
     share, last = target.share is not None, scenario.plan.groups[-1]
     varied = f"The number of nodes with {last.gpus} {last.model.name} was varied"
     rest = ", that of the others was not" if len(scenario.plan.groups) > 1 else ""
-    sure = "one node less misses the target, one more reaches it"
+    sure = []
+    if any(each.one_less for each in answers):
+        some = "" if all(each.one_less for each in answers) else ", where there can be,"
+        sure.append(f"one node less{some} misses the target")
+    if all(each.one_more for each in answers):
+        sure.append("one more reaches it")
+    confirmed = f" In each case {', '.join(sure)}." if sure else ""
     mean = " on average over the seeds" if len(scenario.seeds) > 1 else ""
     return [
         f"Target{mean}: {target}.",
-        f"{varied}{rest}; the pods and their times stayed the same. In each case {sure}.",
+        f"{varied}{rest}; the pods and their times stayed the same.{confirmed}",
         *(f"{each.policy}: {each.fleet}" for each in answers if len(scenario.plan.groups) > 1),
         *_impossible_note(answers[0].found.impossible, "not accepted" if share else "waiting without end"),
     ]

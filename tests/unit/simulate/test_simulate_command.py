@@ -158,6 +158,7 @@ def test_a_value_out_of_range_is_refused_with_its_flag(words):
         ),
         pytest.param(("--fleet", "8xA30"), "--fleet '8xA30': write NODESxGPUSxMODEL", id="fleet"),
         pytest.param(("--mix", "huge"), "--mix 'huge': 'huge' is no profile; write", id="mix"),
+        pytest.param(("--profiles", ""), "--profiles '': name those that are allowed", id="no profile"),
         pytest.param(("--profiles", "9g.90gb"), "--profiles 9g.90gb: profile 9g.90gb does not exist", id="profile"),
         pytest.param(
             (*SMALL, "--report", "/nowhere/out.html"), "--report /nowhere/out.html .* there is no folder", id="page"

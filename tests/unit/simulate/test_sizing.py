@@ -199,3 +199,17 @@ def test_nodes_that_could_hold_none_of_the_pods_are_not_added(monkeypatch):
     with pytest.raises(BadInput, match=r"with 5 GPUs, and more H200-141GB would not help, .* not hold 7g.40gb; "):
         found([*jobs, job(0, 10, "1g.18gb"), job(0, 10, "1g.18gb")], "99%", "1x1xA100-40GB", "1x1xH200")
     assert tried[-1] == 4, "a node for each pod is enough"
+
+
+@pytest.mark.parametrize(
+    ("load", "fleets_", "said"),
+    [
+        ("1.5", ["1x1xA100-40GB"], "In each case one node less misses the target, one more reaches it."),
+        ("0.01", ["1x1xA100-40GB"], "stayed the same. In each case one more reaches it."),
+        ("0.01", ["1x1xA100-40GB", "1x1xA30"], "stayed the same.\n"),
+    ],
+)
+def test_only_the_neighbours_that_were_tried_confirm_the_answer(load, fleets_, said):
+    words = [word for each in fleets_ for word in ("--fleet", each)]
+    words += ["--mix", "7g.40gb", "--load", load, "--pods", "300", "--find-gpus", "--target", "90%"]
+    assert said in CliRunner().invoke(command, words, catch_exceptions=False).stdout
