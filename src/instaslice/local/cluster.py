@@ -217,7 +217,8 @@ class Cluster:
                 if not spec.bare:
                     await objects.label_gpus(realnode.NAME, spec.gpus, models.named(spec.model))
                 await asyncio.to_thread(self.real_node().start, self.processes)
-            await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
+            model = models.named(spec.model)
+            await objects.emulated_nodes(spec.nodes, spec.gpus, model, spec.kubernetes, say)
             expected = [nodes.name(index) for index in range(spec.nodes)]
             expected += [realnode.NAME] if spec.real_node else []
             say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")

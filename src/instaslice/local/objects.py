@@ -13,9 +13,9 @@ from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import NAMESPACES, NODES, Condition, Node, PartialObjectMetadata
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Condition, Node, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
-from instaslice.kube.meta import ApiStruct, Key, Object, ObjectMeta
+from instaslice.kube.meta import ApiStruct, Key, Object, ObjectMeta, key_of
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
 from instaslice.local import nodes
@@ -107,10 +107,16 @@ class ClusterObjects:
     async def nodes(self, labels: str = "") -> list[Node]:
         return await self.client.list(NODES, Selector(labels=labels))
 
-    async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
+    async def emulated_nodes(
+        self, count: int, gpus: int, model: Model, kubernetes: str, say: Callable[[str], None]
+    ) -> None:
         """Exactly `count` emulated nodes of this shape: create missing ones, delete others."""
         present = await self.nodes(nodes.EMULATED_SELECTOR)
         for surplus in nodes.surplus((each.metadata.name for each in present), count):
+            bound = await self.client.list(PODS, Selector(fields=f"spec.nodeName={surplus}"))
+            running = [f"{key_of(each)}" for each in bound if not each.ended]
+            lost = f" with pods {', '.join(running[:5])} ({len(running)} in all)" if running else ""
+            say(f"removing node {surplus}{lost}")
             await self._delete(surplus)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
         gate = asyncio.Semaphore(CONCURRENCY)

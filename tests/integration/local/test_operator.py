@@ -139,6 +139,17 @@ async def test_a_flag_of_the_controller_comes_with_its_permission_and_the_next_u
     assert ours.processes.find(component).pid != before
 
 
+async def test_a_node_that_is_removed_is_named_with_the_pods_on_it(ours, client):
+    await asyncio.to_thread(ours.up, ours.spec(nodes=2), Source())
+    made = sliced("there")
+    made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-1"}
+    await client.create(PODS, made)
+    await phase(client, "default", "there", "Running")
+    said = []
+    await asyncio.to_thread(ours.up, ours.spec(nodes=1), Source(), say=said.append)
+    assert "removing node gpu-1 with pods default/there (1 in all)" in said
+
+
 async def test_a_paused_process_goes_on_where_it_was(ours, client):
     before = ours.processes.find(operator.WEBHOOK).pid
     ours.pause(operator.WEBHOOK)

@@ -57,6 +57,12 @@ def refused(command, *words):
         pytest.param(controller.command, ["--namespace", "a.b"], "1 to 63 lower-case letters", id="no namespace"),
         pytest.param(agent.command, ["--node", "Gpu_0"], "Invalid value for '--node': 'Gpu_0'", id="no node"),
         pytest.param(agent.command, ["--node", "a" * 64], "is no name", id="a node with too long a name"),
+        pytest.param(webhook.command, ["--secret", "a/b/c"], "for --secret: write it NAMESPACE/NAME", id="three parts"),
+        pytest.param(
+            webhook.command, ["--secret", "A/b"], "for --secret: 'A' is no name", id="a Secret of no namespace"
+        ),
+        pytest.param(webhook.command, ["--secret", "a/b_c"], "for --secret: 'b_c' is no name", id="no Secret"),
+        pytest.param(webhook.command, ["--service", "a/b"], "for '--service': 'a/b' is no name", id="no Service"),
         pytest.param(
             agent.command,
             ["--emulated", "--state-dir", "/dev/null"],
