@@ -86,6 +86,7 @@ class MapGpu(msgspec.Struct):
     """A GPU on the map: `geometry` numbers the entries of `Page.geometries`."""
 
     name: str
+    model: str
     geometry: int
 
 
@@ -172,7 +173,10 @@ def _page(scenario: Scenario, settings: SimulationSettings, found: Comparison) -
         bars=_wait_bars(found) if waited(found) else _slice_bars(found),
         bound=sum(found.bounds) / asked if found.bounds else None,
         gpus_in_all=scenario.plan.gpus,
-        gpus=[MapGpu(name, geometries.index(of)) for name, of in zip(first.gpus, first.geometries, strict=True)],
+        gpus=[
+            MapGpu(name, model, geometries.index(of))
+            for name, model, of in zip(first.gpus, first.models, first.geometries, strict=True)
+        ],
         geometries=[Geometry(states.slices, _layouts(states, found.histories)) for states in geometries],
         lines=[
             _lines(each.policy, history, scenario.plan.slices)

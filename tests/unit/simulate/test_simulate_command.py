@@ -80,6 +80,15 @@ def test_the_page_loads_nothing_and_holds_all(tmp_path):
             assert all(str(state) in layout for state, layout in zip(states, layouts, strict=True))
 
 
+def test_the_page_names_the_model_of_each_gpu(tmp_path):
+    page = tmp_path / "out.html"
+    told("--fleet", "1x2xH200", "--fleet", "1x1xA30", "--pods", "100", "--report", str(page))
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)[1])
+    assert [each["model"] for each in data["gpus"]] == ["H200-141GB", "H200-141GB", "A30"]
+    slices = [data["geometries"][each["geometry"]]["slices"] for each in data["gpus"]]
+    assert slices == [8, 8, 4]
+
+
 def test_a_trace_is_replayed_at_its_own_times_or_resampled_at_a_load(tmp_path):
     trace = tmp_path / "jobs.jsonl"
     trace.write_text('{"arrivalMS": 0, "profile": "7g.40gb", "durationMS": 1000}\n' * 3)
