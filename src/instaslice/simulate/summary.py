@@ -88,6 +88,9 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
+_ONE_SIDED: Final = 0.75
+"""Of the memory slices: what a mix fills at least at load 1.0 where it suits the models of a fleet."""
+
 _Cell = Callable[[PolicyOutcome], str]
 
 
@@ -173,6 +176,7 @@ def notes(scenario: Scenario, settings: SimulationSettings, found: Comparison) -
             f"Load {number(load)} is all that ideal packing holds, or more: the queue grows for as long as pods "
             "arrive, so waits depend on --pods."
         )
+    found_notes += _one_sided_note(scenario, settings)
     if scenario.rules.queue is not QueueDiscipline.NONE and not waited(found):
         found_notes.append("No pod waited for room.")
     if any(run.waiting for each in found.policies for run in each.runs):
@@ -186,6 +190,21 @@ def notes(scenario: Scenario, settings: SimulationSettings, found: Comparison) -
     if len(scenario.seeds) > 1:
         found_notes.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
     return found_notes
+
+
+def _one_sided_note(scenario: Scenario, settings: SimulationSettings) -> list[str]:
+    """Where a mix saturates one model of several long before the others: its load is not that of the fleet."""
+    plan, workload = scenario.plan, scenario.workload
+    if len(plan.models) < 2 or "mix" not in settings.values or workload.concurrent is None:
+        return []
+    at_once = workload.concurrent / float(str(settings.values["load"]))
+    used = at_once * sum(share * plan.sizes[name] for name, share in workload.asked.items()) / plan.slices
+    if used >= _ONE_SIDED:
+        return []
+    return [
+        f"At load 1.0 this mix fills only {100 * used:.0f} % of the memory slices: some models are full long before "
+        "others. Give shares that suit the fleet with --mix, or simulate each model alone."
+    ]
 
 
 def _impossible_note(pods: int, count_as: str = "not accepted") -> list[str]:

@@ -80,6 +80,22 @@ def test_the_page_loads_nothing_and_holds_all(tmp_path):
             assert all(str(state) in layout for state, layout in zip(states, layouts, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("mix", "noted"),
+    [
+        pytest.param("uniform", True, id="equal shares fill the small model first"),
+        pytest.param("1g.18gb=14,1g.6gb=1", False, id="shares as there are GPUs"),
+    ],
+)
+def test_a_mix_that_fills_only_one_of_two_models_says_so(mix, noted):
+    fleet = ("--fleet", "2x8xH200", "--fleet", "1x2xA30", "--pods", "300", "--policy", "first-fit")
+    table = told(*fleet, "--mix", mix)
+    assert (
+        bool(re.search(r"^At load 1\.0 this mix fills only \d\d % of the memory slices", table, re.MULTILINE)) == noted
+    )
+    assert "this mix fills only" not in told(*SMALL)
+
+
 def test_the_page_names_the_model_of_each_gpu(tmp_path):
     page = tmp_path / "out.html"
     told("--fleet", "1x2xH200", "--fleet", "1x1xA30", "--pods", "100", "--report", str(page))
