@@ -16,9 +16,10 @@ from instaslice.doctor import (
     Finding,
     Installation,
     Invariant,
-    ObservedCluster,
+    Serving,
     call_webhook,
     examine_installation,
+    examine_serving,
     wait_until_settled,
 )
 from instaslice.kube.client import Client
@@ -78,7 +79,7 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
     try:
         with _progress(wait) as on_progress:
             found = await wait_until_settled(client, wait, on_progress=on_progress)
-        cluster = await ObservedCluster.read(client, clock)
+        serving = await Serving.read(client, clock)
     except Forbidden as error:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
@@ -86,7 +87,9 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         return sorted([*examine_installation(installation), unread])
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, call_webhook, namespace)
-    return sorted([*found, *examine_installation(installation, cluster.pods, cluster.nodes)])
+    cluster = serving.cluster
+    found += [*examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    return sorted(found)
 
 
 def _wrong(found: list[Finding]) -> bool:

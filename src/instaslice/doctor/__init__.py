@@ -7,6 +7,7 @@ readable          the rule that every object can be understood
 gpu_rules         rules about GPUs: which allocation holds which placement
 pod_rules         rules about pods: each holds the slices that it requests
 node_rules        rules about nodes: CPU, memory, capacity, hardware that is gone
+serving           whether the nodes serve: agents that take note of what is reserved
 installation      what an installation stands on: webhook, policies, Lease, definition, quotas
 installation_kinds  the objects that it consists of
 installation_rules  rules about those
@@ -24,6 +25,7 @@ from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_rules import examine_installation
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.serving import Serving, examine_serving
 from instaslice.doctor.webhook_call import call as call_webhook
 
 __all__ = [
@@ -32,9 +34,11 @@ __all__ = [
     "Installation",
     "Invariant",
     "ObservedCluster",
+    "Serving",
     "call_webhook",
     "check",
     "examine",
     "examine_installation",
+    "examine_serving",
     "wait_until_settled",
 ]

@@ -38,6 +38,8 @@ class Invariant(StrEnum):
     """A node advertises what its GPUs could hold."""
     HARDWARE_THERE = "hardware-there"
     """Allocations are on nodes and GPUs that exist, and each GPU is on one node."""
+    AGENT_RESPONDS = "agent-responds"
+    """The agent of each node takes note of what is reserved there."""
     WEBHOOK_CALLED = "webhook-called"
     """The API server calls the webhook for new pods, trusts it, and admits none without it."""
     POLICIES_BOUND = "policies-bound"
