@@ -12,7 +12,9 @@ installation      what an installation stands on: webhook, policies, Lease, defi
 installation_kinds  the objects that it consists of
 installation_rules  rules about those
 renamed_rules     quotas and pods that still use the names that the webhook replaces
+called_namespaces  the namespaces that the webhook is called for
 webhook_call      whether the webhook answers
+dry_run           what the API server makes of new pods
 examination       all rules over one state, repeated until a cluster has settled
 
 The doctor reads pods, nodes and Instaslice objects, compares them, and looks at what they stand on. It imports nothing
@@ -20,6 +22,7 @@ that it judges, and repeats on purpose what controller and agent read from the s
 understood is a finding of its own and does not affect the others.
 """
 
+from instaslice.doctor.dry_run import dry_run
 from instaslice.doctor.examination import Doctor, check, examine, wait_until_settled
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
@@ -37,6 +40,7 @@ __all__ = [
     "Serving",
     "call_webhook",
     "check",
+    "dry_run",
     "examine",
     "examine_installation",
     "examine_serving",

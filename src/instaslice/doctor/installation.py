@@ -12,10 +12,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from instaslice.api import crd, names
+from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation_kinds import (
     BINDINGS,
     DEFINITIONS,
+    HOOK,
     POLICIES,
     QUOTAS,
     WEBHOOKS,
@@ -37,8 +39,6 @@ from instaslice.kube.resource import Resource
 T = TypeVar("T")
 K = TypeVar("K", bound=Object)
 
-HOOK: Final = f"slices.{names.GROUP}"
-"""The name of our hook, whatever its configuration is called."""
 LEASE: Final = "instaslice-controller"
 RENEWED_WITHIN: Final = 3.0
 """Lease durations: one that was renewed longer ago is looked at again."""
@@ -54,6 +54,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Call = Callable[[Client, WebhookAddress], Awaitable[Answer]]
+TryOut = Callable[[Client, Sequence[RegisteredWebhook], Sequence[Namespace] | None, str], Awaitable[DryRuns]]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class Installation:
     webhooks: Sequence[WebhookConfiguration] | None = None
     answers: dict[str, Answer] = field(default_factory=dict)
     """By the name of the webhook's configuration."""
+    dry_runs: DryRuns = DryRuns()  # noqa: RUF009 - immutable
     policies: Sequence[AdmissionPolicy] | None = None
     bindings: Sequence[PolicyBinding] | None = None
     leases: Sequence[Lease] | None = None
@@ -95,8 +97,11 @@ class Installation:
         return False
 
     @classmethod
-    async def read(cls, client: Client, clock: Clock, call: Call, namespace: str = names.NAMESPACE) -> "Installation":
-        """`namespace` is where the controller keeps its Lease; `call` calls the webhook."""
+    async def read(
+        cls, client: Client, clock: Clock, call: Call, try_out: TryOut, namespace: str = names.NAMESPACE
+    ) -> "Installation":
+        """`namespace` is where the controller keeps its Lease; `call` calls the webhook, and `try_out` creates pods in
+        dry runs."""
         reader, key = _Reader(client), Key(namespace, LEASE)
         found = cls(
             now=clock.now(),
@@ -114,12 +119,15 @@ class Installation:
         for name, answer in answers.items():
             if answer.unknown:
                 reader.note(f"mutatingwebhookconfiguration {name}", answer.unknown)
+        dry_runs = await try_out(client, [hook for _, hook in found.hooks], found.namespaces, namespace)
+        if dry_runs.unknown:
+            reader.note("pods", dry_runs.unknown)
         if found.lease_expired:
             await clock.sleep(RENEWAL_SECONDS)
             before, again = found.leases or (), await _Reader(client).one(LEASES, key)
             renewed = bool(again) and [each.spec for each in again or ()] != [each.spec for each in before]
             found = replace(found, renewed_meanwhile=renewed)
-        return replace(found, answers=answers, not_checked=reader.notes)
+        return replace(found, answers=answers, dry_runs=dry_runs, not_checked=reader.notes)
 
 
 class _Reader:

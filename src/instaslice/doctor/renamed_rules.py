@@ -3,15 +3,16 @@
 Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from instaslice.api import names
+from instaslice.doctor.called_namespaces import called_for
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import Quota
 from instaslice.doctor.observed_cluster import object_name
-from instaslice.kube.core import LabelSelector, Node, Pod, Requirement
+from instaslice.kube.core import Node, Pod
 from instaslice.kube.meta import key_of
 
 COUNTED: Final = "requests."
@@ -54,28 +55,7 @@ def _served(installation: Installation, namespace: str) -> bool:
     hooks = [hook for _, hook in installation.hooks]
     if not hooks:
         return labels.get(names.OPT_OUT) != names.OPTED_OUT
-    return any(_selects(hook.namespace_selector, labels) for hook in hooks)
-
-
-def _selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    if selector is None:
-        return True
-    wanted = (selector.match_labels or {}).items()
-    return all(labels.get(key) == value for key, value in wanted) and all(
-        _holds(each, labels) for each in selector.match_expressions or ()
-    )
-
-
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(requirement.key), requirement.values or []
-    match requirement.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-    return value is None
+    return called_for(hooks, labels)
 
 
 def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Finding]:

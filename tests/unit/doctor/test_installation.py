@@ -25,6 +25,7 @@ from small_worlds import node, pod
 from waiting import passes
 
 from instaslice.doctor import Invariant, examine_installation
+from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.installation import Answer, Installation
 from instaslice.doctor.installation_kinds import BINDINGS, POLICIES, WEBHOOKS
 from instaslice.kube.core import LEASES, Condition
@@ -59,6 +60,10 @@ def stored_elsewhere(spec, status):
 
 def not_established(_, status):
     status["conditions"] = []
+
+
+def pods_only(**changes):
+    return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], **changes}
 
 
 HOOK, POLICY = f"mutatingwebhookconfiguration {WEBHOOK}", "validatingadmissionpolicy instaslice-pods"
@@ -102,7 +107,56 @@ FAULTS = [
         "it does not answer",
         id="a webhook that does not answer",
     ),
+    pytest.param(
+        {"webhooks": [webhook(rules=[pods_only(resources=["configmaps"])])]},
+        "webhook-called",
+        HOOK,
+        "has no rule that sends new pods",
+        id="rules for other things",
+    ),
+    pytest.param(
+        {"webhooks": [webhook(rules=[pods_only(operations=["UPDATE"])])]},
+        "webhook-called",
+        HOOK,
+        "has no rule that sends new pods",
+        id="rules for updates only",
+    ),
+    pytest.param(
+        {"webhooks": [webhook(objectSelector={"matchLabels": {"a": "b"}})]},
+        "webhook-called",
+        HOOK,
+        "has an objectSelector",
+        id="some pods only",
+    ),
+    pytest.param(
+        {"dry_runs": DryRuns(not_gated="gates no pod")},
+        "webhook-called",
+        HOOK,
+        "gates no pod; apply the webhook's configuration again",
+        id="a pod that is not gated",
+    ),
+    pytest.param(
+        {"dry_runs": DryRuns(not_gated="gates no pod"), "answers": {WEBHOOK: Answer(failed="it is down; start it")}},
+        "webhook-called",
+        HOOK,
+        "it is down; start it",
+        id="a pod that is not gated, for a reason that is known",
+    ),
     pytest.param({"policies": [policy(BOTH[1])]}, "policies-bound", POLICY, "does not exist", id="no policy"),
+    pytest.param(
+        {"policies": [policy(guarded=["gpu.das.com/node"]), policy(BOTH[1])]},
+        "policies-bound",
+        POLICY,
+        "does not look at gpu.das.com/requested, gpu.das.com/mig-uuids (validations)",
+        id="a policy that was emptied",
+    ),
+    pytest.param(
+        {"dry_runs": DryRuns(forged="accepts a forged annotation")},
+        "policies-bound",
+        POLICY,
+        "accepts a forged annotation; apply the policies again",
+        id="a forged annotation that is accepted",
+    ),
     pytest.param(
         {"policies": [policy(failure="Ignore"), policy(BOTH[1])]},
         "policies-bound",
@@ -285,8 +339,12 @@ async def well(_client, _config):
     return Answer()
 
 
-async def read(server, clock=None, call=well):
-    return await Installation.read(server.client(), clock or FakeClock(), call)
+async def all_well(*_):
+    return DryRuns()
+
+
+async def read(server, clock=None, call=well, try_out=all_well):
+    return await Installation.read(server.client(), clock or FakeClock(), call, try_out)
 
 
 @pytest.mark.parametrize("field, kind", KINDS.items())
