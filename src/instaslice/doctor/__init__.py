@@ -11,6 +11,7 @@ serving           whether the nodes serve: agents that take note of what is rese
 installation      what an installation stands on: webhook, policies, Lease, definition, quotas
 installation_kinds  the objects that it consists of
 installation_rules  rules about those
+definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
 called_namespaces  the namespaces that the webhook is called for
 webhook_call      whether the webhook answers

@@ -83,6 +83,7 @@ class ServedVersion(ApiStruct, frozen=True):
     served: bool = False
     storage: bool = False
     schema: dict[str, Any] = msgspec.field(default_factory=dict)
+    subresources: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DefinitionSpec(ApiStruct, frozen=True):

@@ -1,23 +1,22 @@
-"""Rules about what an installation stands on: webhook, policies, Lease, definition.
+"""Rules about what an installation stands on: webhook, policies, Lease.
 
 Pure. What could not be read is skipped here, and noted where it was read.
 """
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from cryptography import x509
 
-from instaslice.api import crd, names
-from instaslice.api.instaslice import INSTASLICES
+from instaslice.api import names
+from instaslice.doctor.definition_rules import definition_matches
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import (
     POLICY,
     POLICY_OF_BINDINGS,
-    Definition,
     RegisteredWebhook,
     WebhookRule,
 )
@@ -26,9 +25,6 @@ from instaslice.kube.core import Node, Pod
 
 FIX_WEBHOOK: Final = "apply the webhook's configuration again"
 FIX_POLICIES: Final = "apply the policies again"
-MOST_FIELDS: Final = 3
-"""Of a definition, that a message names."""
-
 Rule = Callable[[Installation], Iterator[Finding]]
 
 
@@ -142,45 +138,3 @@ def controller_leads(installation: Installation) -> Iterator[Finding]:
         return
     # The next leader takes over within seconds.
     yield Finding(Invariant.CONTROLLER_LEADS, f"lease {installation.lease_key}", message, transient=True)
-
-
-def definition_matches(installation: Installation) -> Iterator[Finding]:
-    if installation.definitions is None:
-        return
-    faults = _definition_faults(installation.definitions[0]) if installation.definitions else ["does not exist"]
-    for fault in faults:
-        message = f"{fault}; apply the definition of this version (charts/instaslice/crds)"
-        yield Finding(Invariant.DEFINITION_MATCHES, f"customresourcedefinition {crd.NAME}", message)
-
-
-def _definition_faults(definition: Definition) -> list[str]:
-    ours, versions = INSTASLICES.version, definition.spec.versions or []
-    there = next((each for each in versions if each.name == ours), None)
-    if there is None or not there.served:
-        return [f"does not serve {ours}, which this version reads and writes"]
-    faults = []
-    if not there.storage:
-        stored = next((each.name for each in versions if each.storage), "none")
-        faults.append(f"stores objects as {stored}, not as {ours}")
-    if others := [each for each in definition.status.stored_versions or () if each != ours]:
-        faults.append(f"still has objects stored as {', '.join(others)}")
-    if not any(each.type == "Established" and each.status == "True" for each in definition.status.conditions or ()):
-        faults.append("is not established")
-    expected = crd.definition()["spec"]["versions"][0]["schema"]
-    missing = sorted(_fields(expected["openAPIV3Schema"]) - _fields(there.schema.get("openAPIV3Schema", {})))
-    if missing:
-        more = f" and {len(missing) - MOST_FIELDS} more" if len(missing) > MOST_FIELDS else ""
-        faults.append(f"lacks {', '.join(missing[:MOST_FIELDS])}{more}, which the API server drops from every write")
-    return faults
-
-
-def _fields(schema: Mapping[str, Any], path: str = "") -> set[str]:
-    """The paths of all fields: `status.slices[].holder`."""
-    found = set()
-    for name, inner in schema.get("properties", {}).items():
-        found.add(f"{path}{name}")
-        found |= _fields(inner, f"{path}{name}.")
-    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
-        if isinstance(inner := schema.get(key), Mapping):
-            found |= _fields(inner, f"{path.removesuffix('.')}{mark}.")
-    return found

@@ -44,6 +44,57 @@ def without_the_field_holder(spec, _):
     del status["properties"]["slices"]["items"]["properties"]["holder"]
 
 
+def without_status(spec, _):
+    del spec["versions"][0]["subresources"]["status"]
+
+
+def schema_of(spec, *path):
+    """The schema of a field, or `[]` of its entries."""
+    schema = spec["versions"][0]["schema"]["openAPIV3Schema"]
+    for each in path:
+        schema = schema["items"] if each == "[]" else schema["properties"][each]
+    return schema
+
+
+ENTRY = ("spec", "allocations", "[]")
+STRICTER = [
+    pytest.param(ENTRY[:2], {"maxItems": 1}, "spec.allocations (maxItems 1, not 512)", id="fewer entries"),
+    pytest.param(ENTRY[:2], {"minItems": 2}, "spec.allocations (minItems 2, not any)", id="more entries"),
+    pytest.param((*ENTRY, "id"), {"minLength": 9.0}, "spec.allocations[].id (minLength 9, not 1)", id="longer ids"),
+    pytest.param((*ENTRY, "state"), {"enum": ["creating"]}, "[].state (not created, de", id="fewer states"),
+    pytest.param((*ENTRY, "start"), {"enum": [0]}, "[].start (not others)", id="states where any is legal"),
+    pytest.param((*ENTRY, "start"), {"type": "string"}, "[].start (type string, not integer)", id="another type"),
+    pytest.param((*ENTRY, "profile"), {"pattern": "^1g"}, "[].profile (pattern ^1g, not ^[1-9]", id="fewer profiles"),
+    pytest.param(("spec",), {"required": ["allocations", "a"]}, "spec (requires a)", id="a field of theirs"),
+    pytest.param(("status", "bootId"), {"nullable": False}, "status.bootId (not null)", id="no null"),
+    pytest.param((), {"x-kubernetes-validations": [{"rule": "false"}]}, "the object (x-kub", id="rules of their own"),
+]
+
+
+@pytest.mark.parametrize("path, change, said", STRICTER)
+def test_a_definition_that_refuses_what_we_write_is_found(path, change, said):
+    stricter = definition(lambda spec, _: schema_of(spec, *path).update(change))
+    (found,) = examine_installation(installation(definitions=[stricter]))
+    assert found.invariant is Invariant.DEFINITION_MATCHES
+    assert found.message.startswith("restricts ")
+    assert said in found.message
+    assert "so the API server refuses writes; apply the definition" in found.message
+
+
+@pytest.mark.parametrize(
+    "path, change",
+    [
+        pytest.param(ENTRY[:2], {"maxItems": 1024}, id="more entries"),
+        pytest.param((*ENTRY, "id"), {"minLength": 0}, id="shorter ids"),
+        pytest.param(("spec",), {"required": []}, id="nothing is required"),
+        pytest.param((), {"description": "other words"}, id="another description"),
+    ],
+)
+def test_a_definition_that_allows_more_is_well(path, change):
+    looser = definition(lambda spec, _: schema_of(spec, *path).update(change))
+    assert examine_installation(installation(definitions=[looser])) == []
+
+
 def renamed(spec, _):
     spec["versions"][0]["name"] = "v1"
 
@@ -209,6 +260,13 @@ FAULTS = [
         CRD,
         "lacks status.slices[].holder",
         id="an older definition, which drops what we write",
+    ),
+    pytest.param(
+        {"definitions": [definition(without_status)]},
+        "definition-matches",
+        CRD,
+        "has no subresource status",
+        id="a status that cannot be written",
     ),
     pytest.param(
         {"quotas": [quota(**{"requests.nvidia.com__mig-1g.5gb": "4"})]},
