@@ -7,7 +7,7 @@ readable          the rule that every object can be understood
 gpu_rules         rules about GPUs: which allocation holds which placement
 pod_rules         rules about pods: each holds the slices that it requests
 node_rules        rules about nodes: CPU, memory, capacity, hardware that is gone
-serving           whether the nodes serve: agents that take note of what is reserved
+serving           whether the nodes serve: agents that take note of what is reserved, drivers, kubelets, GPUs
 installation      what an installation stands on: webhook, policies, Lease, definition, quotas
 installation_kinds  the objects that it consists of
 installation_rules  rules about those
