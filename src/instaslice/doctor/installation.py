@@ -40,8 +40,6 @@ T = TypeVar("T")
 K = TypeVar("K", bound=Object)
 
 LEASE: Final = "instaslice-controller"
-RENEWED_WITHIN: Final = 3.0
-"""Lease durations: one that was renewed longer ago is looked at again."""
 RENEWAL_SECONDS: Final = 6.0
 """Within which a leader renews its Lease, three times over."""
 
@@ -89,11 +87,11 @@ class Installation:
 
     @property
     def lease_expired(self) -> bool:
-        """Whether the Lease seems not to be renewed any more. Clocks differ, so a holder is given the benefit."""
+        """Whether the Lease has run out by our clock, and was not renewed while it was looked at: clocks differ."""
         for lease in self.leases or ():
             if lease.spec.holder_identity and lease.spec.renew_time and not self.renewed_meanwhile:
                 age = self.now - datetime.fromisoformat(lease.spec.renew_time)
-                return abs(age) > timedelta(seconds=RENEWED_WITHIN * lease.spec.lease_duration_seconds)
+                return abs(age) > timedelta(seconds=lease.spec.lease_duration_seconds)
         return False
 
     @classmethod

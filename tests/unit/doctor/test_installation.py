@@ -305,6 +305,11 @@ def test_what_is_stored_in_another_version_is_named_with_what_is_left_of_it():
     ]
 
 
+@pytest.mark.parametrize("age, expired", [(15, False), (15.1, True), (-15.1, True)])
+def test_a_lease_runs_out_after_its_duration_and_no_later(age, expired):
+    assert installation(leases=[lease(age=age)]).lease_expired is expired
+
+
 def test_a_lease_that_was_renewed_while_it_was_looked_at_is_fresh_whatever_the_clocks_say():
     assert examine_installation(installation(leases=[lease(age=300)], renewed_meanwhile=True)) == []
 
