@@ -32,7 +32,7 @@ from instaslice.doctor.installation_kinds import (
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, Lease, Namespace
-from instaslice.kube.errors import KubeError, NotFound, Refused
+from instaslice.kube.errors import KubeError, NotFound, Refused, Unreachable
 from instaslice.kube.meta import Key, Object
 from instaslice.kube.resource import Resource
 
@@ -99,7 +99,7 @@ class Installation:
         cls, client: Client, clock: Clock, call: Call, try_out: TryOut, namespace: str = names.NAMESPACE
     ) -> "Installation":
         """`namespace` is where the controller keeps its Lease; `call` calls the webhook, and `try_out` creates pods in
-        dry runs."""
+        dry runs. Raises Unreachable."""
         reader, key = _Reader(client), Key(namespace, LEASE)
         found = cls(
             now=clock.now(),
@@ -158,6 +158,8 @@ class _Reader:
             self.note(
                 thing, f"may not be read ({error.status} {error.reason}); grant `{verb}` on {resource.plural}{group}"
             )
+        except Unreachable:
+            raise  # the next kind would wait as long, in vain
         except KubeError as error:
             self.note(thing, f"cannot be read ({error.message})")
         return None

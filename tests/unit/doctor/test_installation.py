@@ -29,6 +29,7 @@ from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.installation import Answer, Installation
 from instaslice.doctor.installation_kinds import BINDINGS, POLICIES, WEBHOOKS
 from instaslice.kube.core import LEASES, Condition
+from instaslice.kube.errors import Unreachable
 
 
 def test_one_that_is_well_has_no_finding():
@@ -428,6 +429,15 @@ async def test_what_cannot_be_read_for_another_reason_is_noted_too():
     server = MemoryServer()
     server.refuse("GET", "resourcequotas", 500)
     assert "cannot be read" in (await read(server)).not_checked[0].message
+
+
+@pytest.mark.parametrize("kind", KINDS.values())
+async def test_a_server_that_does_not_answer_is_asked_once(kind):
+    server = MemoryServer()
+    server.refuse("GET", kind, Unreachable("no answer"))
+    with pytest.raises(Unreachable):
+        await read(server)
+    assert server.calls[-1].kind == kind
 
 
 async def test_namespaces_that_may_not_be_read_only_cost_precision():
