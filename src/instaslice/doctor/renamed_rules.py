@@ -65,16 +65,10 @@ def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[No
         if pod.spec.node_name or pod.ended or pod.metadata.deletion_timestamp is not None:
             continue
         scheduled = pod.condition("PodScheduled")
-        said = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-        asked = sorted(
-            {
-                name
-                for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-                for name in container.resources.limits
-                if name.startswith(names.NVIDIA_RESOURCE) and f"Insufficient {name}" in said
-            }
-            - served
-        )
+        if scheduled is None or scheduled.reason != "Unschedulable":
+            continue
+        # The scheduler's message does not always name them: where nodes are tainted it looks no further.
+        asked = sorted(each for each in _limits(pod) - served if each.startswith(names.NVIDIA_RESOURCE))
         if asked:
             why = (
                 "it was created before InstaSlice's webhook saw the pods of its namespace; create it again"
@@ -84,3 +78,11 @@ def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[No
             )
             message = f"waits for {', '.join(asked)}, which no node has: {why}"
             yield Finding(Invariant.POD_SEEN, object_name(pod), message)
+
+
+def _limits(pod: Pod) -> set[str]:
+    return {
+        name
+        for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+        for name in container.resources.limits
+    }

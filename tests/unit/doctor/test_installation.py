@@ -349,10 +349,12 @@ def test_a_quota_elsewhere_does_not_make_up_for_one():
     assert [each.object for each in found] == ["resourcequota team-a/gpus"]
 
 
-def unseen(message="0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5gb.", **changes):
+def unseen(
+    message="0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5gb.", *, reason="Unschedulable", **changes
+):
     made = pod("old", phase="Pending")
     limits = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]}
-    scheduled = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+    scheduled = Condition(type="PodScheduled", status="False", reason=reason, message=message)
     spec = msgspec.convert({**limits, **changes}, type(made.spec))
     status = msgspec.structs.replace(made.status, conditions=[scheduled])
     return msgspec.structs.replace(made, spec=spec, status=status)
@@ -375,10 +377,16 @@ def test_a_pod_that_waits_for_names_that_no_node_has_is_found(state, said):
     assert said in found.message
 
 
+def test_what_the_scheduler_says_of_it_is_another_matter():
+    tainted = unseen("0/3 nodes are available: 3 node(s) had untolerated taint {gpu.das.com/managed: }.")
+    (found,) = examine_installation(installation(), [tainted], [node()])
+    assert found.invariant is Invariant.POD_SEEN
+
+
 @pytest.mark.parametrize(
     "waits, nodes",
     [
-        pytest.param(unseen("0/3 nodes are available: 3 Insufficient cpu."), [node()], id="for something else"),
+        pytest.param(unseen("gated", reason="SchedulingGated"), [node()], id="for another gate"),
         pytest.param(unseen(), [node(**{"nvidia.com/mig-1g.5gb": "7"})], id="where NVIDIA's plugin serves the name"),
         pytest.param(unseen(nodeName="gpu-0"), [node()], id="bound"),
     ],
