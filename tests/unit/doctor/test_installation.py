@@ -338,6 +338,27 @@ FINE = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "item, instead",
+    [
+        pytest.param("limits.nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits"),
+        pytest.param("nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="the name alone"),
+        pytest.param("limits.gpu.das.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits, of our name"),
+    ],
+)
+def test_a_quota_on_what_kubernetes_never_counts_is_found_unless_another_counts(item, instead):
+    (found,) = examine_installation(installation(quotas=[quota(**{item: "4"})]))
+    name = item.replace("__", "/")
+    assert found.invariant is Invariant.QUOTA_COUNTS
+    assert found.message == f"limits {name}, which Kubernetes counts only as requests.*; limit {instead}: 4"
+    assert examine_installation(installation(quotas=[quota(**{item: "4", instead.replace("/", "__"): "4"})])) == []
+
+
+def test_a_quota_that_never_counts_and_names_no_profile_is_to_be_removed():
+    (found,) = examine_installation(installation(quotas=[quota(**{"limits.nvidia.com__mig-big": "4"})]))
+    assert found.message == "limits limits.nvidia.com/mig-big, which names no profile, so it never counts: remove it"
+
+
 @pytest.mark.parametrize("state", FINE)
 def test_quotas_that_are_fine(state):
     assert examine_installation(installation(**state)) == []
@@ -375,6 +396,29 @@ def test_a_pod_that_waits_for_names_that_no_node_has_is_found(state, said):
     assert (found.invariant, found.object) == (Invariant.POD_SEEN, "pod team-a/old")
     assert found.message.startswith("waits for nvidia.com/mig-1g.5gb, which no node has: ")
     assert said in found.message
+
+
+def asking(name):
+    return unseen("0/3 nodes are available", containers=[{"name": "main", "resources": {"limits": {name: "1"}}}])
+
+
+@pytest.mark.parametrize(
+    "written, meant",
+    [
+        pytest.param("nvidia.com/1g.5gb", "nvidia.com/mig-1g.5gb", id="without mig-"),
+        pytest.param("nvidia.com/mig1g.5gb", "nvidia.com/mig-1g.5gb", id="without the hyphen"),
+        pytest.param("nvidia.com/MIG_1g.5gb.me", "nvidia.com/mig-1g.5gb.me", id="otherwise"),
+    ],
+)
+def test_a_pod_that_asks_for_what_only_looks_like_a_slice_is_found_with_the_name_that_it_means(written, meant):
+    (found,) = examine_installation(installation(), [asking(written)], [node()])
+    assert found.invariant is Invariant.POD_SEEN
+    assert found.message == f"waits for {written}, which no node has: create it again with {meant}"
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/4k", "nvidia.com/gpu.shared", "example.com/1g.5gb"])
+def test_a_pod_that_waits_for_something_else_is_not_for_us(name):
+    assert examine_installation(installation(), [asking(name)], [node()]) == []
 
 
 def test_what_the_scheduler_says_of_it_is_another_matter():
