@@ -4,6 +4,7 @@ By dry runs, which create nothing: rules, selectors, conditions and expressions 
 they come to shows here.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -20,6 +21,8 @@ from instaslice.kube.errors import KubeError, Unreachable
 
 NONE: Final[Mapping[str, str]] = {}
 SYSTEM: Final = "kube-system"
+QUOTA: Final = re.compile("(exceeded|failed|status unknown for) quota:")
+"""How a quota refuses a pod, which all webhooks and policies have admitted by then."""
 SLICE: Final = f"{names.NVIDIA_RESOURCE}1g.5gb"
 CONTAINER: Final[Mapping[str, Any]] = {
     "name": "main",
@@ -83,16 +86,15 @@ async def _slice_pod(client: Client, namespace: str) -> DryRuns:
     said = _said(answer)
     if f'failed calling webhook "{HOOK}"' in said or _by_policy(answer):
         return DryRuns(not_gated=f"gates no pod: a dry run in namespace {namespace} ends with `{said}`")
-    if f'admission webhook "{HOOK}" denied' in said or "quota" in said:
-        return DryRuns()  # quotas come after all webhooks and policies
-    return _unknown(namespace, said)
+    return DryRuns() if _by_webhook(answer) or QUOTA.search(said) else _unknown(namespace, said)
 
 
 async def _forged_pod(client: Client, namespace: str) -> DryRuns:
     answer = await _create(client, namespace, annotations={names.MIG_UUIDS: "forged"})
-    if isinstance(answer, Pod) or "quota" in _said(answer):
+    if isinstance(answer, Pod) or QUOTA.search(_said(answer)):
         return DryRuns(forged=f"accepts a forged annotation {names.MIG_UUIDS}, in a dry run in namespace {namespace}")
-    return DryRuns() if _by_policy(answer) else _unknown(namespace, _said(answer))
+    # The webhook sees it too where a LimitRange gives every pod a slice.
+    return DryRuns() if _by_policy(answer) or _by_webhook(answer) else _unknown(namespace, _said(answer))
 
 
 async def _slice_pod_elsewhere(client: Client, namespace: str) -> str:
@@ -137,6 +139,10 @@ def _chosen(namespaces: Sequence[str], preferred: str) -> str:
 
 def _by_policy(error: KubeError) -> bool:
     return f"ValidatingAdmissionPolicy '{POLICY}'" in error.message
+
+
+def _by_webhook(error: KubeError) -> bool:
+    return f'admission webhook "{HOOK}" denied' in error.message
 
 
 def _said(error: KubeError) -> str:

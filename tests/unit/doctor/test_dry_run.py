@@ -87,7 +87,20 @@ async def test_a_refusal_says_what_is_wrong_or_why_it_cannot_be_told(error, fiel
 )
 async def test_who_refuses_after_the_webhook_was_called_shows_that_it_was(error):
     found = await dry_run(Gating(error).client(), hooks(), [HERE], OWN)
-    assert (found.not_gated, found.unknown) == ("", "")
+    assert found == DryRuns()
+
+
+@pytest.mark.parametrize(
+    "error, forged, unknown",
+    [
+        pytest.param(refused("exceeded quota: pods, requested: pods=1"), True, False, id="a quota, which comes last"),
+        pytest.param(refused('admission webhook "slices.gpu.das.com" denied the request: no'), False, False, id="ours"),
+        pytest.param(refused('admission webhook "x" denied the request: no quota label'), False, True, id="another's"),
+    ],
+)
+async def test_who_refuses_a_forgery_matters(error, forged, unknown):
+    found = await dry_run(Gating(None, error).client(), hooks(), [HERE], OWN)
+    assert (bool(found.forged), bool(found.unknown)) == (forged, unknown)
 
 
 async def test_what_does_not_answer_is_not_asked_again():

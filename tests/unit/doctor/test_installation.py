@@ -511,9 +511,17 @@ async def test_what_the_webhook_answers_is_taken_in_and_what_cannot_be_told_is_n
         assert config.url
         return Answer(unknown="it is behind a wall")
 
-    found = await read(server, call=no_idea)
-    assert [(each.object, each.message) for each in found.not_checked] == [(HOOK, "it is behind a wall")]
+    async def nor_here(*_):
+        return DryRuns(unknown="may not be created")
+
+    found = await read(server, call=no_idea, try_out=nor_here)
+    assert [(each.object, each.message) for each in found.not_checked] == [
+        ("pods", "may not be created"),
+        (HOOK, "it is behind a wall"),
+    ]
     assert "webhook-called" not in {each.invariant for each in examine_installation(found)}
+    # A pod that is gated in a dry run shows that the API server reaches it.
+    assert (await read(server, call=no_idea)).not_checked == []
 
 
 async def test_a_lease_that_looks_stale_is_looked_at_again():
