@@ -52,8 +52,8 @@ Examples:
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
 def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
-    """Check that pods, nodes and Instaslice objects agree with each other, and what they stand on: webhook, policies,
-    controller, definition, quotas. Changes nothing.
+    """Check that pods, nodes and Instaslice objects agree with each other, whether the nodes serve, and what they stand
+    on: webhook, policies, controller, definition, quotas. Changes nothing: the pods that it creates are dry runs.
 
     Exits with 0 when nothing is wrong, with 1 when something is, and with 3 when nothing is but not everything could be
     looked at.

@@ -109,7 +109,7 @@ def _policy_faults(installation: Installation, name: str) -> Iterator[str]:
     if found.failure_policy != "Fail":
         yield f"has the failurePolicy {found.failure_policy}: what it cannot judge is let through; set it to Fail"
     expressions = [each.expression for each in found.validations or ()]
-    unguarded = [name for name in names.RESERVED_ANNOTATIONS if not any(name in each for each in expressions)]
+    unguarded = [each for each in names.RESERVED_ANNOTATIONS if not any(each in text for text in expressions)]
     if unguarded:
         yield f"does not look at {', '.join(unguarded)} (validations): users can forge them; {FIX_POLICIES}"
 

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 import yaml
 from cluster_monitor import ClusterMonitor
+from fake_clock import JumpingClock
 from hand_written import NODE, Hand, define, instaslice
 from hand_written import hand as hand
 from waiting import until
@@ -18,6 +19,7 @@ from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.doctor import (
     Installation,
     Invariant,
+    Serving,
     call_webhook,
     check,
     dry_run,
@@ -26,6 +28,7 @@ from instaslice.doctor import (
 )
 from instaslice.doctor.installation import LEASE
 from instaslice.doctor.installation_kinds import BINDINGS, QUOTAS
+from instaslice.doctor.serving import agent_responds
 from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.config import load_pair
@@ -91,6 +94,19 @@ async def test_a_clean_history_is_clean(client, hand):
         await hand.make()
     assert monitor.checked >= 12
     assert monitor.findings == []
+
+
+async def test_an_agent_that_takes_note_of_nothing_is_found(client, hand):
+    pod = await hand.pod("train")
+    ordered = hand.allocation(pod, 0)
+    await hand.reservation(ordered)
+
+    async def silent():
+        return [each.object for each in agent_responds(await Serving.read(client, JumpingClock()))]
+
+    assert await silent() == [f"instaslice {NODE}"]
+    await hand.make(ordered)
+    assert await silent() == []
 
 
 async def test_the_command_says_what_is_wrong_and_fails(cluster, client, hand):
