@@ -112,12 +112,12 @@ class ClusterObjects:
     ) -> None:
         """Exactly `count` emulated nodes of this shape: create missing ones, delete others."""
         present = await self.nodes(nodes.EMULATED_SELECTOR)
-        for surplus in nodes.surplus((each.metadata.name for each in present), count):
-            bound = await self.client.list(PODS, Selector(fields=f"spec.nodeName={surplus}"))
-            running = [f"{key_of(each)}" for each in bound if not each.ended]
-            lost = f" with pods {', '.join(running[:5])} ({len(running)} in all)" if running else ""
-            say(f"removing node {surplus}{lost}")
-            await self._delete(surplus)
+        if surplus := sorted(nodes.surplus((each.metadata.name for each in present), count)):
+            bound = await self.client.list(PODS)
+            lost = [str(key_of(each)) for each in bound if each.spec.node_name in surplus and not each.ended]
+            say(f"removing {_listed('node', surplus)}" + (f" with {_listed('pod', lost)}" if lost else ""))
+            for each in surplus:
+                await self._delete(each)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
         gate = asyncio.Semaphore(CONCURRENCY)
 
@@ -184,3 +184,9 @@ class ClusterObjects:
             await self.client.delete(NODES, Key("", node))
         except NotFound:
             return
+
+
+def _listed(what: str, found: list[str]) -> str:
+    """`3 pods (a, b, c)`, the first five of them."""
+    more = ", …" if len(found) > 5 else ""
+    return f"{len(found)} {what}{'s' if len(found) > 1 else ''} ({', '.join(found[:5])}{more})"

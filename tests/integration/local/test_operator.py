@@ -147,7 +147,7 @@ async def test_a_node_that_is_removed_is_named_with_the_pods_on_it(ours, client)
     await phase(client, "default", "there", "Running")
     said = []
     await asyncio.to_thread(ours.up, ours.spec(nodes=1), Source(), say=said.append)
-    assert "removing node gpu-1 with pods default/there (1 in all)" in said
+    assert "removing 1 node (gpu-1) with 1 pod (default/there)" in said
 
 
 async def test_a_paused_process_goes_on_where_it_was(ours, client):
