@@ -100,9 +100,13 @@ def test_yaml_says_the_same_as_json(capsys):
 # What is read of workloads --------------------------------------------------------------------------------------------
 
 
+CREATED = NOW - timedelta(hours=1)
+BEFORE, AFTER = CREATED - timedelta(hours=1), CREATED + timedelta(minutes=1)
+
+
 def workload(resource, name="web", conditions=(), **spec):
     document = {
-        "metadata": {"namespace": "team-a", "name": name},
+        "metadata": {"namespace": "team-a", "name": name, "creationTimestamp": CREATED},
         "spec": spec,
         "status": {"conditions": list(conditions)},
     }
@@ -115,9 +119,9 @@ def condition(kind, reason="", message=""):
     return {"type": kind, "status": "True", "reason": reason, "message": message}
 
 
-def with_event(server, kind, name, note, reason="FailedCreate"):
+def with_event(server, kind, name, note, reason="FailedCreate", written=AFTER):
     event = {
-        "metadata": {"namespace": "team-a", "name": f"{name}.1"},
+        "metadata": {"namespace": "team-a", "name": f"{name}.1", "creationTimestamp": written},
         "regarding": {"kind": kind, "name": name},
         "type": "Warning",
         "reason": reason,
@@ -152,6 +156,24 @@ MISSING = [
         DEPLOYMENTS,
         "has no pods: denied by a webhook",
         id="an Event of its ReplicaSet",
+    ),
+    pytest.param(
+        with_event(workload(DEPLOYMENTS), "ReplicaSet", "web-api-5d4f", "denied by a webhook"),
+        DEPLOYMENTS,
+        "has no pods: nothing says why",
+        id="an Event of the ReplicaSet of a Deployment with a longer name",
+    ),
+    pytest.param(
+        with_event(workload(DEPLOYMENTS), "ReplicaSet", "web-5d4f", "denied by a webhook", written=BEFORE),
+        DEPLOYMENTS,
+        "has no pods: nothing says why",
+        id="an Event of a ReplicaSet of an earlier Deployment of that name",
+    ),
+    pytest.param(
+        with_event(workload(JOBS), "Job", "web", "exceeded quota: none", written=BEFORE),
+        JOBS,
+        "has no pods: nothing says why",
+        id="an Event of an earlier Job of that name",
     ),
     pytest.param(
         with_event(workload(JOBS), "Job", "other", "exceeded quota: none"),
