@@ -233,6 +233,11 @@ def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tup
     written = pod.condition(names.SLICE_READY)
     if stage is Stage.STARTING and written is not None and written.reason == "UngateRefused":
         return stage, written.message  # only the controller has the API server's answer
+    if condition is not None and written is not None and reservation is not None and reservation.unanswered:
+        # Only the controller knows its own time limit, and where the pod was before.
+        about = condition.message.partition(": ")[0]
+        if written.reason == condition.reason and written.message.partition(": ")[0] == about:
+            return stage, written.message
     return stage, condition.message if condition else "is about to be ungated"
 
 

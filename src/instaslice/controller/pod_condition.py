@@ -44,7 +44,7 @@ class PodCondition:
     message: str
     warning: bool = False
     message_matters: bool = False
-    """Whether another message is written at once too: it names an object and a remedy that may have been applied."""
+    """Whether another message is written at once too: it names an object that may be another one by now."""
     substance: str = ""
     """Of a pod that waits: what is short, for programs. It stays the same while only numbers change."""
 
@@ -67,7 +67,10 @@ def _gated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondit
     """Its slices are reserved, and the gate is still there."""
     where = f"{_listed(state, reservation)} on node {reservation.node}"
     if reservation.phase(pod) is not Phase.CREATED:
-        return PodCondition(False, "Creating", f"{where}: being created")
+        again = f" (placed again: {reservation.replaces})" if reservation.replaces else ""
+        silent = "the agent there has not answered yet; " if reservation.unanswered else ""
+        until = f"{silent}after {reservation.create_seconds:.0f} s the pod is placed elsewhere"
+        return PodCondition(False, "Creating", f"{where}: being created{again}; {until}", message_matters=True)
     if why := reservation.ungate_refused:
         message = f"{where}: created, but the gate stays, as the API server refuses its removal: {why}"
         return PodCondition(False, "UngateRefused", message, warning=True)
