@@ -152,10 +152,11 @@ class _Wait:
 
     @property
     def substance(self) -> str:
-        """What is short, of which slice, whether any node could hold the pod, and the kinds of reasons of the nodes."""
+        """What is short, of which slice, whether any node could hold the pod, the kinds of reasons of the nodes, and
+        what is out of use, with its numbers: they say which GPU somebody has to look after."""
         kinds = sorted({without_numbers(each.why) for each in self._reasons})
-        could, unusable = "could hold" if self._could else "never", ["out of use"] if self._unusable else []
-        return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, *unusable])
+        could = "could hold" if self._could else "never"
+        return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, self._unusable])
 
     def message(self) -> str:
         return self._why() + (f"; out of use: {self._unusable}" if self._unusable else "")
