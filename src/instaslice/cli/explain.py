@@ -100,16 +100,18 @@ async def _workload(
 ) -> None:
     resource = KINDS[kind]
     pods = explainer.pods_of(resource.kind, namespace, name)
-    workload, message = await read_workload(client, resource, namespace, name, has_pods=bool(pods))
+    present = [pod for pod in pods if not pod.ended]
+    workload, message = await read_workload(client, resource, namespace, name, present=len(present))
     deployment = workload if resource.kind == "Deployment" else None
-    explained = [explainer.explain(pod, deployment) for pod in pods]
     title = f"{resource.kind.lower()} {namespace}/{name}"
     if output != "text":
+        explained = [explainer.explain(pod, deployment) for pod in pods]
         print_document(WorkloadAnswer(workload=title, message=message, pods=explained), output)
         return
     if message:
         click.echo(f"{title}: {message}")
-    _print(explained, cluster, output)
+    _print([explainer.explain(pod, deployment) for pod in present], cluster, output)
+    explanations.ended([pod for pod in pods if pod.ended])
 
 
 def _print(explained: list[Explanation], cluster: ClusterSnapshot, output: str, *, single: bool = False) -> None:

@@ -147,11 +147,9 @@ class Explainer:
         return [brief for _, brief in found]
 
     def pods_of(self, kind: str, namespace: str, name: str) -> list[Pod]:
-        """The pods of a workload that have not ended, oldest first."""
+        """The pods of a workload, oldest first."""
         found = [
-            pod
-            for pod in self._cluster.pods
-            if pod.metadata.namespace == namespace and not pod.ended and owner_of(pod) == (kind, name)
+            pod for pod in self._cluster.pods if pod.metadata.namespace == namespace and owner_of(pod) == (kind, name)
         ]
         return sorted(found, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
 

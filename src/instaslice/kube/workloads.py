@@ -25,9 +25,14 @@ class WorkloadSpec(ApiStruct, frozen=True):
     replicas: int = 1
     strategy: Strategy = Strategy()
     suspend: bool = False
+    parallelism: int = 1
+    completions: int | None = None
+    pod_management_policy: str = "OrderedReady"
 
 
 class WorkloadStatus(ApiStruct, frozen=True):
+    succeeded: int = 0
+    failed: int = 0
     conditions: list[Condition] | None = None
 
 

@@ -94,17 +94,41 @@ async def test_a_rollout_that_waits_for_its_own_old_pod_is_told_what_to_change(c
     await client.delete(DEPLOYMENTS, Key(hand.namespace, "web"))
 
 
-@pytest.fixture
-async def no_pods(client, namespace):
-    """A namespace in which a quota lets nobody create pods."""
-    await client.create(QUOTAS, {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": {"pods": "0"}}})
+async def limit_pods(client, namespace, name, most):
+    """Have a quota in force."""
+    spec = {"hard": {"pods": most}}
+    await client.create(QUOTAS, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
     async def in_force():
-        found = msgspec.json.decode(await client.raw("GET", QUOTAS.path(namespace, "none")))
+        found = msgspec.json.decode(await client.raw("GET", QUOTAS.path(namespace, name)))
         return found.get("status", {}).get("hard")
 
     await until(in_force, 30, "the quota")
+
+
+@pytest.fixture
+async def no_pods(client, namespace):
+    """A namespace in which a quota lets nobody create pods."""
+    await limit_pods(client, namespace, "none", "0")
     return namespace
+
+
+async def test_a_job_says_which_quota_keeps_out_the_rest_of_its_pods(cluster, client, namespace):
+    await limit_pods(client, namespace, "two", "2")
+    made = job(namespace, "train")
+    made["spec"] |= {"parallelism": 3, "completions": 3}
+    await client.create(JOBS, made)
+    await pods_of(client, namespace, "train", 2)
+
+    async def refused():
+        found = await client.list(EVENTS, Selector(namespace))
+        return any(each.reason == "FailedCreate" and each.regarding.kind == "Job" for each in found)
+
+    await until(refused, 30, "a pod is refused")
+    said = (await instaslice(cluster.kubeconfig, "explain", "job/train", "-n", namespace)).stdout
+    assert said.startswith(f"job {namespace}/train: 1 of 3 pods are missing: "), said
+    assert "exceeded quota: two" in said
+    assert said.count(f"pod {namespace}/train-") == 2
 
 
 async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, client, no_pods):

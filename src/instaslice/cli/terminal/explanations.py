@@ -8,9 +8,10 @@ import click
 
 from instaslice.controller.explain import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
+from instaslice.kube.core import Pod
 
 MOST_NODES: Final = 4
-"""Nodes named on one line."""
+"""Nodes or pods named on one line."""
 MOST_HOLDERS: Final = 5
 COLUMNS: Final = ("POD", "STAGE", "FOR", "ASKS FOR", "WHY")
 
@@ -31,6 +32,15 @@ def text(explanation: Explanation, now: datetime) -> None:
         click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
     if explanation.stage is Stage.WAITING:
         _waiting(explanation, now)
+
+
+def ended(pods: Sequence[Pod]) -> None:
+    """Print pods of a workload that have ended, in a line for each way to end."""
+    by_phase: dict[str, list[str]] = {}
+    for pod in pods:
+        by_phase.setdefault(pod.status.phase, []).append(pod.metadata.name)
+    for phase, names in sorted(by_phase.items()):
+        click.echo(f"{len(names)} {phase}, slices released: {_some(names)}")
 
 
 def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
@@ -89,9 +99,9 @@ def _first_clause(message: str) -> str:
     return message
 
 
-def _some(nodes: Sequence[str]) -> str:
-    more = len(nodes) - MOST_NODES
-    return ", ".join(nodes[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NODES
+    return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _age(since: datetime | None, now: datetime) -> str:
