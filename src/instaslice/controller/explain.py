@@ -50,6 +50,10 @@ WAITS = (Stage.UNREADABLE, Stage.HELD, Stage.WAITING, Stage.CREATING, Stage.STAR
 """Stages of pods that do not run yet."""
 
 
+RENEWED_WITHIN = 3.0
+"""Lease durations: a controller that renewed its Lease longer ago does not run."""
+
+
 class ExplainedSlice(msgspec.Struct, frozen=True, kw_only=True):
     """One slice of the pod."""
 
@@ -110,6 +114,7 @@ class Explainer:
         self._messages: dict[RequestKey, str] = {}
         """Of waiting pods: those with one request wait for the same."""
         self._can_run: dict[RequestKey, bool] = {}
+        self._stopped = _stopped(cluster)
 
     def explain(self, pod: Pod, deployment: WorkloadResource | None = None) -> Explanation:
         """What the controller would say about the pod now. `deployment` is the one that it belongs to, if it can be
@@ -174,7 +179,11 @@ class Explainer:
             message = f"waits for other gates to be removed first: {', '.join(others)}"
             return brief(stage=Stage.HELD, since=created, message=message)
         condition = condition_of(self._state, self._placer, pod.metadata.uid)
-        stage, message = _gated(self._state, pod, condition) if gated(pod) else _past_the_gate(pod, condition)
+        if not gated(pod):
+            stage, message = _past_the_gate(pod, condition)
+        else:
+            stage, message = _gated(self._state, pod, condition)
+            message += f"; {self._stopped}" if self._stopped else ""
         return brief(stage=stage, since=_changed(pod, names.SLICE_READY) or created, message=message)
 
     def _why_waiting(self, pod: Pod) -> str:
@@ -183,10 +192,18 @@ class Explainer:
             condition = condition_of(self._state, self._placer, pod.metadata.uid)
             self._messages[key] = condition.message if condition else ""
         if message := self._messages[key]:
-            return message
+            return message + (f"; {self._stopped}" if self._stopped else "")
+        if self._stopped:
+            return f"fits now, but {self._stopped}"
+        written = pod.condition(names.SLICE_READY)
+        if written is not None and written.reason == "Waiting":
+            # It may know more: that an agent does not answer, or which GPUs it reserves for another pod.
+            return f"fits now by what the API server holds, but the controller said: {written.message}"
+        turn = "about to be placed"
         if any(map(self._may_run, self._state.queue.ahead(pod.metadata.uid))):
-            return "fits now, and is placed once the pods ahead of it have been considered"
-        return "fits now, and is about to be placed; does the controller run?"
+            turn = "placed once the pods ahead of it have been considered"
+        doubt = "; does the controller run?" if self._cluster.lease is None else ""
+        return f"fits now, and is {turn}{doubt}"
 
     def _may_run(self, uid: str) -> bool:
         """Whether a waiting pod gets slices as soon as enough are free: no other pod waits for one that never does."""
@@ -197,6 +214,20 @@ class Explainer:
             could = nodes_that_could_hold(self._state, self._placer, pod)
             self._can_run[key] = not held and any(True for _ in could)
         return self._can_run[key]
+
+
+def _stopped(cluster: ClusterSnapshot) -> str:
+    """What the controller's Lease says where none runs; "" where one does, or nothing tells. Clocks differ, so a holder
+    is given the benefit of the doubt."""
+    if cluster.lease is None:
+        return ""
+    key, spec = key_of(cluster.lease), cluster.lease.spec
+    if not spec.holder_identity:
+        return f"no controller runs: nobody holds lease {key}"
+    age = abs(cluster.now - datetime.fromisoformat(spec.renew_time)).total_seconds() if spec.renew_time else 0.0
+    if age <= RENEWED_WITHIN * spec.lease_duration_seconds:
+        return ""
+    return f"no controller seems to run: {spec.holder_identity} renewed lease {key} {age:.0f} s ago"
 
 
 def _ruled_out(state: ClusterState, pod: Pod, request: PodRequest) -> dict[str, list[str]]:

@@ -1,18 +1,20 @@
 """What is said of a pod, for each stage and each kind of wait."""
 
 import dataclasses
+from datetime import timedelta
 
 import msgspec
 import pytest
 from fitting import made as made_by
 from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid, world
 
+from instaslice.api import names
 from instaslice.api.instaslice import AllocationState, Health, SliceState
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.feasible_nodes import nodes_that_could_hold
 from instaslice.controller.ledger import HEALTH
-from instaslice.kube.core import Pod, Volume
+from instaslice.kube.core import Condition, Lease, Pod, Volume
 from instaslice.kube.storage import PersistentVolume, PersistentVolumeClaim
 from instaslice.placement import policies
 from instaslice.placement.longest_waiting import RESERVED
@@ -188,6 +190,73 @@ def test_why_a_pod_waits(here, message, nodes, could):
 
 def said_since(here):
     return next(each.metadata.creation_timestamp for each in here.pods if each.metadata.name == "w")
+
+
+def leased(here, holder, age):
+    """The controller's Lease, renewed so many seconds ago."""
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 15,
+        "renewTime": (NOW - timedelta(seconds=age)).isoformat(),
+    }
+    return dataclasses.replace(here, lease=made_by(Lease, "instaslice-controller", "instaslice-system", spec=spec))
+
+
+DEAD = "no controller seems to run: one renewed lease instaslice-system/instaslice-controller 90 s ago"
+
+
+@pytest.mark.parametrize(
+    "holder, age, name, said",
+    [
+        pytest.param("one", 90, "w", f"fits now, but {DEAD}", id="it is dead"),
+        pytest.param("one", 90, "last", f"fits now, but {DEAD}", id="it is dead, of a pod behind others"),
+        pytest.param("one", -90, "w", f"fits now, but {DEAD}", id="its clock is far away"),
+        pytest.param(
+            "",
+            0,
+            "w",
+            "fits now, but no controller runs: nobody holds lease instaslice-system/instaslice-controller",
+            id="it was stopped",
+        ),
+        pytest.param("one", 30, "w", "fits now, and is about to be placed", id="it runs"),
+        pytest.param(
+            "one",
+            30,
+            "last",
+            "fits now, and is placed once the pods ahead of it have been considered",
+            id="it runs, of a pod behind others",
+        ),
+    ],
+)
+def test_whether_a_controller_runs_is_said_to_every_pod_that_waits(holder, age, name, said):
+    here = leased(world([waiting(age=700), waiting("last", age=600)]), holder, age)
+    assert told(here, name).message == said
+
+
+def test_where_the_lease_may_not_be_read_every_pod_that_fits_is_told_to_look():
+    here = world([waiting(age=700), waiting("last", age=600)])
+    assert [told(here, name).message.endswith("; does the controller run?") for name in ("w", "last")] == [True] * 2
+
+
+def test_a_pod_that_does_not_fit_is_told_too_that_nobody_would_place_it():
+    message = told(leased(with_held(FULL, waiting()), "one", 90)).message
+    assert message.startswith("1g.5gb needs 1 free memory slices") and message.endswith(f"; {DEAD}")
+
+
+def test_a_pod_whose_slices_are_ready_is_told_that_nobody_ungates_it():
+    mine = msgspec.structs.replace(allocation("w", "1g.5gb", 3), state=AllocationState.CREATED)
+    here = leased(world([requested(waiting())], [instaslice(mine)]), "one", 90)
+    assert told(here).message.endswith(f"about to be ungated; {DEAD}")
+
+
+def test_what_the_controller_says_of_a_pod_that_seems_to_fit_is_quoted():
+    """It alone knows that an agent does not answer, say."""
+    found = waiting()
+    said = Condition(names.SLICE_READY, "False", "Waiting", "out of use: GPU 0")
+    found = msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, conditions=[said]))
+    assert told(leased(world([found]), "one", 5)).message == (
+        "fits now by what the API server holds, but the controller said: out of use: GPU 0"
+    )
 
 
 def test_a_reserved_gpu_could_hold_a_pod_and_an_unhealthy_one_could_not():
