@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, TypeVar
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.errors import InstasliceError
-from instaslice.kube.client import Client
+from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Namespace, Node, Pod
 from instaslice.kube.errors import Forbidden, NotFound
@@ -49,7 +49,8 @@ class ClusterSnapshot:
 
     @classmethod
     async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False) -> Self:
-        """`scheduling` reads namespaces, storage and the controller's Lease too. Raises InstasliceError where InstaSlice is not installed."""
+        """`scheduling` reads namespaces, storage and the controller's Lease too. Raises InstasliceError where
+        InstaSlice is not installed."""
         version = await client.version(PODS)
         unread: list[UnreadObject] = []
         try:
@@ -79,10 +80,19 @@ class ClusterSnapshot:
             unread=unread,
         )
 
+    @classmethod
+    async def of_namespace(cls, client: Client, clock: Clock, namespace: str) -> Self:
+        """The pods of one namespace, and nothing else."""
+        unread: list[UnreadObject] = []
+        pods = await _list(client, PODS, "", unread, Selector(namespace))
+        return cls(pods=pods, nodes=(), instaslices=(), now=clock.now(), storage=None, unread=unread)
 
-async def _list(client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]) -> list[T]:
+
+async def _list(
+    client: Client, resource: Resource[T], version: str, unread: list[UnreadObject], selector: Selector = EVERYTHING
+) -> list[T]:
     found: list[T] = []
-    async for page in client.pages(resource, version=version):
+    async for page in client.pages(resource, selector, version=version):
         found += page.items or ()
         for each in page.unreadable:
             name = key_of(each)

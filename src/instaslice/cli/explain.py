@@ -5,14 +5,25 @@ from pathlib import Path
 
 import click
 
+from instaslice.api import names
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.documents import print_document
-from instaslice.cli.terminal.explained_workloads import KINDS, WorkloadAnswer, deployment_of, find_pod, read_workload
-from instaslice.controller.explain import Explainer, Explanation
-from instaslice.errors import BadInput
+from instaslice.cli.terminal.explained_workloads import (
+    KINDS,
+    WorkloadAnswer,
+    deployment_of,
+    find_pod,
+    pods_of,
+    read_workload,
+)
+from instaslice.controller.explain import Explainer
+from instaslice.controller.explanation import Explanation
+from instaslice.controller.quoted_condition import QuotedConditions
+from instaslice.errors import BadInput, InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import Forbidden
 from instaslice.kube.transport import INTERACTIVE
 from instaslice.placement import policies
 
@@ -59,9 +70,8 @@ def command(
 
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
-            cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
-            explainer = Explainer(cluster, policies.named(policy))
             chosen = namespace or client.namespace
+            cluster, explainer = await look(client, None if everywhere else chosen, policy)
             if not name:
                 _list(explainer, cluster, None if everywhere else chosen, output)
             elif kind in PODS:
@@ -74,7 +84,24 @@ def command(
     asyncio.run(run())
 
 
-def _list(explainer: Explainer, cluster: ClusterSnapshot, namespace: str | None, output: str) -> None:
+async def look(
+    client: Client, namespace: str | None, policy: str
+) -> tuple[ClusterSnapshot, Explainer | QuotedConditions]:
+    """What is there, and who explains it: for a user who may read one namespace only, the conditions of its pods."""
+    try:
+        cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
+        return cluster, Explainer(cluster, policies.named(policy))
+    except Forbidden as error:
+        why = f"{error.message}; grant `list` on pods, nodes and instaslices.{names.GROUP} in the whole cluster"
+        if namespace is None:
+            raise InstasliceError(f"{why}, or leave out -A") from None
+    cluster = await ClusterSnapshot.of_namespace(client, SystemClock(), namespace)
+    return cluster, QuotedConditions(cluster, f"all but what the controller wrote into the pod: {why}")
+
+
+def _list(
+    explainer: Explainer | QuotedConditions, cluster: ClusterSnapshot, namespace: str | None, output: str
+) -> None:
     waiting = explainer.waiting()
     shown = [each for each in waiting if namespace is None or each.pod.startswith(f"{namespace}/")]
     if output != "text":
@@ -91,7 +118,7 @@ def _list(explainer: Explainer, cluster: ClusterSnapshot, namespace: str | None,
 
 async def _workload(
     client: Client,
-    explainer: Explainer,
+    explainer: Explainer | QuotedConditions,
     cluster: ClusterSnapshot,
     kind: str,
     namespace: str,
@@ -99,7 +126,7 @@ async def _workload(
     output: str,
 ) -> None:
     resource = KINDS[kind]
-    pods = explainer.pods_of(resource.kind, namespace, name)
+    pods = pods_of(cluster, resource.kind, namespace, name)
     present = [pod for pod in pods if not pod.ended]
     workload, message = await read_workload(client, resource, namespace, name, present=len(present))
     deployment = workload if resource.kind == "Deployment" else None

@@ -8,12 +8,15 @@ from hand_written import hand as hand
 from waiting import until
 
 from instaslice.api import names
+from instaslice.api.roles import RBAC
 from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, WorkloadResource
+from instaslice.local.objects import GRANTS
 
+ACCOUNTS = Resource(WorkloadResource, "ServiceAccount", "serviceaccounts")
 QUOTAS = Resource(WorkloadResource, "ResourceQuota", "resourcequotas")
 WHOLE = "7g.40gb"
 
@@ -157,6 +160,40 @@ async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, 
     assert "it asks for 0 replicas" in await explain("deploy/idle")
     missing = await instaslice(cluster.kubeconfig, "explain", "deploy/nothing", "-n", no_pods)
     assert missing.stderr == f"error: no Deployment nothing in namespace {no_pods}; name another with -n\n"
+
+
+async def reader(client, namespace):
+    """The token of an account that may read the pods of one namespace."""
+    account = {"metadata": {"namespace": namespace, "name": "reader"}}
+    await client.create(ACCOUNTS, account)
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
+    await client.create(GRANTS["Role"], {**account, "rules": rules})
+    who = {"kind": "ServiceAccount", "name": "reader", "namespace": namespace}
+    role = {"apiGroup": RBAC, "kind": "Role", "name": "reader"}
+    await client.create(GRANTS["RoleBinding"], {**account, "subjects": [who], "roleRef": role})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = f"{ACCOUNTS.path(namespace, 'reader')}/token"
+    return msgspec.json.decode(await client.raw("POST", path, body=msgspec.json.encode(request)))["status"]["token"]
+
+
+async def test_who_may_read_one_namespace_only_is_told_what_its_pods_say(cluster, client, hand, tmp_path):
+    await hand.pod("waits")
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": await reader(client, hand.namespace)}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
+
+    async def explain(*words):
+        return await instaslice(file, "explain", *words)
+
+    lines = (await explain("pod/waits", "-n", hand.namespace)).stdout.splitlines()
+    assert lines[0].startswith(f"pod {hand.namespace}/waits: waiting for room"), lines
+    assert lines[-1].startswith("  left out  ") and lines[-1].endswith(grant)
+    assert (await explain("-n", hand.namespace)).stdout.splitlines()[1].startswith(f"{hand.namespace}/waits ")
+    everywhere = await explain("-A")
+    assert everywhere.returncode == 1 and everywhere.stderr.endswith(f"{grant}, or leave out -A\n")
 
 
 async def test_all_that_waits_is_listed_in_the_namespace_of_the_context(cluster, client, hand, tmp_path):

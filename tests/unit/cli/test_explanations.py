@@ -9,15 +9,17 @@ from click.testing import CliRunner
 from memory_server import MemoryServer
 from small_worlds import NOW, pod
 
+from instaslice.api.names import GATE
 from instaslice.cli import doctor
+from instaslice.cli.explain import look
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.explained_workloads import read_workload
-from instaslice.controller.explain import Explanation, Stage, WaitingPod
+from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 from instaslice.doctor import Finding, Invariant
-from instaslice.errors import BadInput
-from instaslice.kube.core import EVENTS
+from instaslice.errors import BadInput, InstasliceError
+from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, WorkloadResource
 
 WAITS = Explanation(
@@ -95,6 +97,27 @@ def test_yaml_says_the_same_as_json(capsys):
     as_yaml = yaml.safe_load(capsys.readouterr().out)
     print_document(WAITS, "json")
     assert msgspec.json.decode(capsys.readouterr().out) == as_yaml
+
+
+async def test_a_user_who_may_read_one_namespace_only_is_told_what_its_pods_say_and_what_to_grant():
+    server = MemoryServer()
+    server.put(PODS, pod("w", "1g.5gb", gates=[GATE]))
+    server.refuse("GET", "pods", 403, times=2)
+    grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
+    with pytest.raises(InstasliceError, match=f"{grant}, or leave out -A"):
+        await look(server.client(), None, "adaptive")
+    cluster, explainer = await look(server.client(), "team-a", "adaptive")
+    said = explainer.explain(cluster.pods[0])
+    assert said.quoted and said.left_out[0].endswith(grant)
+
+
+def test_what_was_not_looked_at_is_not_printed_of_a_pod_that_waits(capsys):
+    assert printed(capsys, quoted=True, left_out=["all but this"]) == [
+        "pod team-a/w: waiting for room, for 4 min",
+        "  asks for  2 x 1g.5gb",
+        "  nothing is free; a slice must end",
+        "  left out  all but this",
+    ]
 
 
 # What is read of workloads --------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller.explain import Explanation
+from instaslice.controller.explanation import Explanation
 from instaslice.controller.slice_holders import owner_of
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client, Selector
@@ -50,6 +50,12 @@ def find_pod(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
     if elsewhere:
         hint = f"; there is one in {', '.join(elsewhere)}: -n {elsewhere[0]}"
     raise BadInput(f"no pod {name} in namespace {namespace}{hint}")
+
+
+def pods_of(cluster: ClusterSnapshot, kind: str, namespace: str, name: str) -> list[Pod]:
+    """The pods of a workload, oldest first."""
+    found = [pod for pod in cluster.pods if pod.metadata.namespace == namespace and owner_of(pod) == (kind, name)]
+    return sorted(found, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
 
 
 async def deployment_of(client: Client, pod: Pod) -> WorkloadResource | None:

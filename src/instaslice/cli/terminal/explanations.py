@@ -6,7 +6,7 @@ from typing import Final
 
 import click
 
-from instaslice.controller.explain import Explanation, Stage, WaitingPod
+from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 from instaslice.kube.core import Pod
 
@@ -30,7 +30,7 @@ def text(explanation: Explanation, now: datetime) -> None:
         uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
         where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
         click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
-    if explanation.stage is Stage.WAITING:
+    if explanation.stage is Stage.WAITING and not explanation.quoted:
         _waiting(explanation, now)
 
 
