@@ -28,6 +28,7 @@ from instaslice.controller.explanation import (
 )
 from instaslice.controller.feasible_nodes import (
     lacking,
+    never_held,
     node_out,
     nodes_that_could_hold,
     nodes_that_could_hold_later,
@@ -181,6 +182,8 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     closed = state.ledger.closed(name)
     if record.gpus and len(closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
+    if never := never_held(state, request.profiles, name):
+        return never
     # The remedy is printed once, for all nodes together.
     reason = plan.reason.partition(";")[0]
     return reason if "admits the pod" not in reason else lacking(state, request.profiles, name)

@@ -4,6 +4,7 @@ Pure: follows from the cluster's state. The condition writer puts it into the po
 quotes it.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
@@ -13,6 +14,7 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.feasible_nodes import (
     CORDONED,
     MOST_NODES,
+    most_at_once,
     node_out,
     nodes_that_could_hold,
     nodes_that_could_hold_later,
@@ -175,6 +177,14 @@ class _Wait:
             return f"no node that could hold it is available ({summary(unavailable)})"
         if refusal.short in (Short.PROFILE, Short.GPUS):
             return refusal.reason
+        profiles = self._placer.request(self._pod).profiles
+        most = max((most_at_once(self._state, profiles, name) for name in self._state.ledger.nodes), default=0)
+        if 0 < most < len(profiles):
+            asked = ", ".join(f"{count} x {profile}" for profile, count in Counter(profiles).items())
+            return (
+                f"asks for {asked} on one node, and the GPUs of no node hold more than {most} of the {len(profiles)} "
+                "slices, even if empty: ask for less, or add a node that does"
+            )
         if all(each.out for each in self._reasons):
             return f"{refusal.reason}{nodes}; change what it selects or tolerates, or add a node"
         return f"{refusal.reason}{nodes}; no node would hold it, even if empty: ask for less, or add a node that does"
