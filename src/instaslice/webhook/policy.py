@@ -118,8 +118,8 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
             ),
             _validation(
                 f"request.operation != 'CREATE' || variables.asks || !({record}.hasValue())",
-                f"the annotation {names.REQUESTED} is for pods that ask for slices, and InstaSlice's webhook writes it; "
-                "leave it out",
+                f"the annotation {names.REQUESTED} is for pods that ask for slices, and InstaSlice's webhook writes "
+                "it; leave it out",
             ),
             _validation(
                 "request.operation != 'CREATE' || !variables.asks || variables.gated",
@@ -143,8 +143,8 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
 
 def _unseen(resource: str) -> str:
     return (
-        f"InstaSlice's webhook has not seen the {resource}* of this pod: it is not registered (`instaslice doctor` says "
-        "more), or a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
+        f"InstaSlice's webhook has not seen the {resource}* of this pod: it is not registered (`instaslice doctor` "
+        "says more), or a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
         f"name that sorts before {names.WEBHOOK}"
     )
 
