@@ -54,6 +54,7 @@ class Explainer:
     def __init__(self, cluster: ClusterSnapshot, policy: Policy) -> None:
         self._cluster = cluster
         self._pods = {pod.metadata.uid: pod for pod in cluster.pods}
+        self._namespaces = {each.metadata.name: each for each in cluster.namespaces}
         self._dispatcher, self.left_out = _dispatcher(cluster, policy)
         self._state, self._placer = self._dispatcher.state, self._dispatcher.placer
         self._messages: dict[RequestKey, str] = {}
@@ -97,7 +98,7 @@ class Explainer:
         return [brief for _, brief in found]
 
     def _brief(self, pod: Pod) -> WaitingPod:
-        brief = by_itself(pod)
+        brief = by_itself(pod, self._namespaces.get(pod.metadata.namespace))
         if brief.stage in SAID_BY_THE_POD:
             return brief
         stage, since, message = self._where(pod, brief)

@@ -15,7 +15,7 @@ from instaslice.api.pods import gated, needed_slices, other_gates
 from instaslice.controller.requests import effective
 from instaslice.controller.slice_holders import Holder
 from instaslice.errors import InstasliceError
-from instaslice.kube.core import Pod
+from instaslice.kube.core import Namespace, Pod
 from instaslice.kube.meta import key_of
 
 
@@ -90,13 +90,13 @@ class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-def by_itself(pod: Pod) -> WaitingPod:
-    """The stage that the pod alone tells; WAITING where it depends on more."""
+def by_itself(pod: Pod, namespace: Namespace | None = None) -> WaitingPod:
+    """The stage that the pod alone tells; WAITING where it depends on more. `namespace` is its own, if it is known."""
     created, brief = pod.metadata.creation_timestamp, partial(WaitingPod, pod=str(key_of(pod)), asks={})
     try:
         slices = needed_slices(pod)
         if not slices:
-            return brief(stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
+            return brief(stage=Stage.NOT_OURS, since=None, message=_not_ours(pod, namespace))
         effective(pod)
     except InstasliceError as error:
         message = f"{error}; delete the pod and ask for slices that exist"
@@ -119,12 +119,18 @@ def asks_nvidia(pod: Pod) -> list[str]:
     )
 
 
-def _not_ours(pod: Pod) -> str:
+def _not_ours(pod: Pod, namespace: Namespace | None) -> str:
     if raw := asks_nvidia(pod):
-        return (
-            f"asks for {', '.join(raw)}, which our webhook has not seen: the pod is older than InstaSlice here, or its "
-            f"namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT}); create it again to have slices made for it"
-        )
+        older = "the pod is older than InstaSlice here"
+        opted_out = f"its namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT})"
+        first = f"`kubectl label namespace {pod.metadata.namespace} {names.OPT_OUT}-`"
+        if namespace is None:
+            why, remedy = f"{older}, or {opted_out}", f"remove that label if it is there ({first}), and create the pod"
+        elif namespace.metadata.labels.get(names.OPT_OUT) == names.OPTED_OUT:
+            why, remedy = opted_out, f"remove that label ({first}), and create the pod"
+        else:
+            why, remedy = older, "create it"
+        return f"asks for {', '.join(raw)}, which our webhook has not seen: {why}; {remedy} again to have slices made"
     if gated(pod):
         return f"asks for no slices but has the gate {names.GATE}, which nobody will remove; create it without the gate"
     return "asks for no slices; InstaSlice has nothing to do with it"

@@ -14,7 +14,7 @@ from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.feasible_nodes import nodes_that_could_hold
 from instaslice.controller.ledger import HEALTH
-from instaslice.kube.core import Condition, Lease, Pod, Volume
+from instaslice.kube.core import Condition, Lease, Namespace, Pod, Volume
 from instaslice.kube.storage import PersistentVolume, PersistentVolumeClaim
 from instaslice.placement import policies
 from instaslice.placement.longest_waiting import RESERVED
@@ -381,7 +381,25 @@ def test_a_pod_that_the_webhook_never_saw_is_told_so():
     here = world([msgspec.convert({"metadata": {"namespace": "team-a", "name": "w", "uid": "u"}, "spec": raw}, Pod)])
     said = told(here)
     assert said.stage is Stage.NOT_OURS
-    assert "which our webhook has not seen" in said.message
+    unseen = "asks for nvidia.com/mig-1g.5gb, which our webhook has not seen: "
+    older, opted_out = (
+        "the pod is older than InstaSlice here",
+        "its namespace is opted out (gpu.das.com/slicing=disabled)",
+    )
+    command = "`kubectl label namespace team-a gpu.das.com/slicing-`"
+    assert said.message == (
+        f"{unseen}{older}, or {opted_out}; remove that label if it is there ({command}), and create the pod again to have "
+        "slices made"
+    )
+    open_, closed = (
+        made_by(Namespace, "team-a", labels=labels) for labels in ({}, {"gpu.das.com/slicing": "disabled"})
+    )
+    message = told(dataclasses.replace(here, namespaces=[open_])).message
+    assert message == f"{unseen}{older}; create it again to have slices made"
+    message = told(dataclasses.replace(here, namespaces=[closed])).message
+    assert (
+        message == f"{unseen}{opted_out}; remove that label ({command}), and create the pod again to have slices made"
+    )
 
 
 def test_a_node_whose_slices_of_a_kind_are_taken_is_not_said_to_have_none():
