@@ -17,6 +17,8 @@ from instaslice.cli.terminal.explained_workloads import (
     pods_of,
     read_workload,
 )
+from instaslice.cli.terminal.object_name import ObjectName
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explain import Explainer
 from instaslice.controller.explanation import Explanation
 from instaslice.controller.quoted_condition import QuotedConditions
@@ -40,7 +42,7 @@ Examples:
 
 @click.command(epilog=EXAMPLES)
 @click.argument("name", metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME]", required=False)
-@click.option("-n", "--namespace", help="[default: that of the kubeconfig's context]")
+@click.option("-n", "--namespace", type=ObjectName(namespace=True), help="[default: that of the kubeconfig's context]")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All that waits, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
@@ -62,17 +64,19 @@ def command(
     policy: str,
 ) -> None:
     """Explain what state a pod is in, since when and why; without a name, list all pods that wait. Changes nothing."""
-    if everywhere and (name or namespace):
+    if everywhere and (name is not None or namespace):
         raise BadInput("-A lists what waits in all namespaces: leave out the name and -n, or leave out -A")
     kind, _, own = (name or "").rpartition("/")
-    if name and kind not in PODS and kind not in KINDS:
-        raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
+    if name is not None:
+        if kind not in PODS and kind not in KINDS:
+            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
+        ObjectName().convert(own, None, None)
 
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             chosen = namespace or client.namespace
             cluster, explainer = await look(client, None if everywhere else chosen, policy)
-            if not name:
+            if name is None:
                 _list(explainer, cluster, None if everywhere else chosen, output)
             elif kind in PODS:
                 pod = find_pod(cluster, chosen, own)
@@ -113,7 +117,7 @@ def _list(
         click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
     if output == "text":
         for each in explainer.left_out:
-            click.echo(f"left out  {each}")
+            echo(f"left out  {each}")
 
 
 async def _workload(
@@ -136,7 +140,7 @@ async def _workload(
         print_document(WorkloadAnswer(workload=title, message=message, pods=explained), output)
         return
     if message:
-        click.echo(f"{title}: {message}")
+        echo(f"{title}: {message}")
     _print([explainer.explain(pod, deployment) for pod in present], cluster, output)
     explanations.ended([pod for pod in pods if pod.ended])
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import click
 
 from instaslice import __version__
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.errors import InstasliceError, leaves
 
 COMMANDS: Mapping[str, str] = {
@@ -62,14 +63,14 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except InstasliceError as error:
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         sys.exit(1)
     except ExceptionGroup as group:
         # From concurrent tasks. Anything but our own errors is a defect, so its traceback is shown.
         if group.split(InstasliceError)[1] is not None:
             raise
         for each in leaves(group):
-            click.echo(f"error: {each}", err=True)
+            echo(f"error: {each}", err=True)
         sys.exit(1)
     except OSError as error:
         # A directory that cannot be written, a full disk: what the system says and where is all we know.

@@ -144,8 +144,8 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
 def _unseen(resource: str) -> str:
     return (
         f"InstaSlice's webhook has not seen the {resource}* of this pod: it is not registered (`instaslice doctor` "
-        "says more), or a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
-        f"name that sorts before {names.WEBHOOK}"
+        "says more), or a webhook that is called after it added them; give the MutatingWebhookConfiguration of that "
+        f"one a name that sorts before {names.WEBHOOK}"
     )
 
 

@@ -36,6 +36,12 @@ def test_errors_of_tasks_are_a_line_each(monkeypatch, capsys):
     assert capsys.readouterr().err == "error: one\nerror: another\n"
 
 
+def test_what_a_server_wrote_into_an_error_does_nothing_to_the_terminal(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        run(monkeypatch, BadInput("denied\x07\x1b[2J\nerror: all is lost"))
+    assert capsys.readouterr().err == "error: denied\ufffd\ufffd[2J error: all is lost\n"
+
+
 def test_a_defect_among_them_shows_where_it_is(monkeypatch):
     with pytest.raises(ExceptionGroup):
         run(monkeypatch, BadInput("one"), ZeroDivisionError())

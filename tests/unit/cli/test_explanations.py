@@ -10,7 +10,7 @@ from memory_server import MemoryServer
 from small_worlds import NOW, pod
 
 from instaslice.api.names import GATE
-from instaslice.cli import doctor
+from instaslice.cli import doctor, explain
 from instaslice.cli.explain import look
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.documents import print_document
@@ -75,6 +75,25 @@ def test_a_waiting_pod_with_who_holds_what_it_waits_for(capsys):
 )
 def test_a_line_of_a_waiting_pod(capsys, changes, line):
     assert line in printed(capsys, **changes)
+
+
+BELL = "denied \x07\x1b[2J\x9b1m\u202eby\r\na\twebhook"
+HARMLESS = "denied ��[2J�1m�by  a webhook"
+
+
+def test_what_a_terminal_would_act_on_does_not_reach_it(capsys):
+    lines = printed(capsys, message=BELL, nodes={BELL: ["gpu-0"]})
+    assert lines[2] == f"  {HARMLESS}"
+    assert f"  not on    gpu-0: {HARMLESS}" in lines
+    explanations.table([WaitingPod(pod="a/w", stage=Stage.WAITING, since=None, asks={}, message=BELL)], NOW)
+    assert capsys.readouterr().out.splitlines()[1].endswith(HARMLESS)
+
+
+@pytest.mark.parametrize("name", ["", "deploy/", "pod/", "job/-", "deploy/web\x07", "sts/DB"])
+def test_what_is_no_name_is_refused_before_anything_is_asked(name):
+    result = CliRunner().invoke(explain.command, [name])
+    assert result.exit_code == 2
+    assert f"{name.rpartition('/')[2]!r} is no name of an object; it has 1 to 253 lower-case letters" in result.output
 
 
 def test_all_that_waits_in_a_table_with_the_reason_without_its_remedy(capsys):

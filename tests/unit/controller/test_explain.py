@@ -382,24 +382,15 @@ def test_a_pod_that_the_webhook_never_saw_is_told_so():
     said = told(here)
     assert said.stage is Stage.NOT_OURS
     unseen = "asks for nvidia.com/mig-1g.5gb, which our webhook has not seen: "
-    older, opted_out = (
-        "the pod is older than InstaSlice here",
-        "its namespace is opted out (gpu.das.com/slicing=disabled)",
-    )
-    command = "`kubectl label namespace team-a gpu.das.com/slicing-`"
-    assert said.message == (
-        f"{unseen}{older}, or {opted_out}; remove that label if it is there ({command}), and create the pod again to have "
-        "slices made"
-    )
-    open_, closed = (
-        made_by(Namespace, "team-a", labels=labels) for labels in ({}, {"gpu.das.com/slicing": "disabled"})
-    )
-    message = told(dataclasses.replace(here, namespaces=[open_])).message
+    older, label = "the pod is older than InstaSlice here", "gpu.das.com/slicing"
+    opted_out, first = f"its namespace is opted out ({label}=disabled)", f"`kubectl label namespace team-a {label}-`"
+    again = "create the pod again to have slices made"
+    assert said.message == f"{unseen}{older}, or {opted_out}; remove that label if it is there ({first}), and {again}"
+    served, out = (made_by(Namespace, "team-a", labels=labels) for labels in ({}, {label: "disabled"}))
+    message = told(dataclasses.replace(here, namespaces=[served])).message
     assert message == f"{unseen}{older}; create it again to have slices made"
-    message = told(dataclasses.replace(here, namespaces=[closed])).message
-    assert (
-        message == f"{unseen}{opted_out}; remove that label ({command}), and create the pod again to have slices made"
-    )
+    message = told(dataclasses.replace(here, namespaces=[out])).message
+    assert message == f"{unseen}{opted_out}; remove that label ({first}), and {again}"
 
 
 def test_a_node_whose_slices_of_a_kind_are_taken_is_not_said_to_have_none():

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-import click
-
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 from instaslice.kube.core import Pod
@@ -19,17 +18,17 @@ COLUMNS: Final = ("POD", "STAGE", "FOR", "ASKS FOR", "WHY")
 def text(explanation: Explanation, now: datetime) -> None:
     """Print one."""
     since = _age(explanation.since, now)
-    click.echo(f"pod {explanation.pod}: {explanation.stage}{f', for {since}' if since else ''}")
+    echo(f"pod {explanation.pod}: {explanation.stage}{f', for {since}' if since else ''}")
     if explanation.asks:
-        click.echo(f"  asks for  {_slices(explanation.asks)}")
-    click.echo(f"  {explanation.message}")
+        echo(f"  asks for  {_slices(explanation.asks)}")
+    echo(f"  {explanation.message}")
     for each in explanation.left_out:
-        click.echo(f"  left out  {each}")
+        echo(f"  left out  {each}")
     for place in explanation.slices:
         gpu = f"GPU {place.index}" if place.index is not None else place.gpu
         uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
         where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
-        click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
+        echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
     if explanation.stage is Stage.WAITING and not explanation.quoted:
         _waiting(explanation, now)
 
@@ -40,7 +39,7 @@ def ended(pods: Sequence[Pod]) -> None:
     for pod in pods:
         by_phase.setdefault(pod.status.phase, []).append(pod.metadata.name)
     for phase, names in sorted(by_phase.items()):
-        click.echo(f"{len(names)} {phase}, slices released: {_some(names)}")
+        echo(f"{len(names)} {phase}, slices released: {_some(names)}")
 
 
 def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
@@ -51,26 +50,26 @@ def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
     ]
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     for row in (COLUMNS, *rows):
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def _waiting(explanation: Explanation, now: datetime) -> None:
     ahead = explanation.ahead
-    click.echo(f"  queue     {f'{ahead} {_are(ahead)} ahead of it' if ahead else 'first'}")
+    echo(f"  queue     {f'{ahead} {_are(ahead)} ahead of it' if ahead else 'first'}")
     for why, nodes in explanation.nodes.items():
-        click.echo(f"  not on    {_some(nodes)}: {why}")
+        echo(f"  not on    {_some(nodes)}: {why}")
     if explanation.could:
-        click.echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
+        echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
     elif explanation.could_later:
-        click.echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
+        echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
     else:
-        click.echo("  could     no node that admits it would hold it, even if empty")
+        echo("  could     no node that admits it would hold it, even if empty")
     for holder in explanation.held_by[:MOST_HOLDERS]:
-        click.echo(f"  held by   {_holder(holder, now)}")
+        echo(f"  held by   {_holder(holder, now)}")
     if (more := len(explanation.held_by) - MOST_HOLDERS) > 0:
-        click.echo(f"  held by   {more} more: -o json names them")
+        echo(f"  held by   {more} more: -o json names them")
     if explanation.rollout:
-        click.echo(f"  rollout   {explanation.rollout}")
+        echo(f"  rollout   {explanation.rollout}")
 
 
 def _holder(holder: Holder, now: datetime) -> str:
