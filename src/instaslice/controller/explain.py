@@ -74,7 +74,9 @@ class Explainer:
             return explanation(slices=[] if brief.stage is Stage.HELD else _locations(self._cluster, uid))
         request = self._placer.request(pod)
         could = list(nodes_that_could_hold(self._state, self._placer, pod))
-        held_by = holders(self._state, self._pods, could, request.profiles)
+        # Not of one that fits now or waits for a claim, whoever holds slices.
+        short = self._state.filters.for_pod(pod).rules_out_all is None and self._placer.refusal(pod) is not None
+        held_by = holders(self._state, self._pods, could if short else (), request.profiles)
         return explanation(
             ahead=sum(map(self._may_run, self._state.queue.ahead(uid))),
             nodes=_ruled_out(self._state, pod, request),

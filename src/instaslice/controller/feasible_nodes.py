@@ -56,7 +56,12 @@ def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
     node = state.nodes.get(name)
     if node is not None:
         why = node_admission.refusal(pod, node)
-        return CORDONED if why and _keeps_out_cordoned(pod, node) else why
+        if why is None:
+            return None
+        now = CORDONED if _keeps_out_cordoned(pod, node) else why
+        # What stays when it is uncordoned and ready, such as a wrong selector, comes first.
+        lasting = node_admission.refusal(pod, _available(node))
+        return now if lasting in (None, now) else f"{lasting}, and {now}"
     why = state.quarantine.why(ObjectKind.NODE, name)
     return f"is set aside: {why}" if why else "is gone"
 

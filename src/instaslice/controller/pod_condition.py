@@ -87,13 +87,18 @@ def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCond
         why = f"not bound to node {reservation.node} ({why_unbound(pod)})"
         return PodCondition(False, "NotBound", f"{why}; keeps its slices until another pod needs them", warning=True)
     if failed := reservation.failed:
-        return PodCondition(False, "SliceLost", failed, warning=True)
+        return _slice_lost(pod, failed)
     closed = state.ledger.closed(reservation.node)
     gpus = dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations)
     unhealthy = [closed[gpu][HEALTH] for gpu in gpus if HEALTH in closed.get(gpu, {})]
     if unhealthy:
         return PodCondition(False, "GpuUnhealthy", "; ".join(unhealthy), warning=True)
     return PodCondition(True, "SliceReady", f"{_listed(state, reservation)} on node {reservation.node}")
+
+
+def _slice_lost(pod: Pod, why: str) -> PodCondition:
+    remedy = "; delete the pod, it cannot use a GPU any more" if pod.metadata.deletion_timestamp is None else ""
+    return PodCondition(False, "SliceLost", why + remedy, warning=True)
 
 
 def _lost(state: ClusterState, pod: Pod) -> PodCondition:
@@ -105,7 +110,7 @@ def _lost(state: ClusterState, pod: Pod) -> PodCondition:
         why = f"it was bound to node {name}, bypassing the scheduler: its slices were on node {sent}, and were released"
     elif name and (node is None or not node.ready):
         why = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were released"
-    return PodCondition(False, "SliceLost", why, warning=True)
+    return _slice_lost(pod, why)
 
 
 def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition | None:

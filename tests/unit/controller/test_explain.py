@@ -259,6 +259,34 @@ def test_what_the_controller_says_of_a_pod_that_seems_to_fit_is_quoted():
     )
 
 
+def test_who_holds_slices_is_said_only_of_a_pod_that_waits_for_slices():
+    assert told(with_held(FULL, waiting())).held_by
+    assert not told(with_held(HALF, waiting())).held_by, "it fits now"
+    assert not told(with_held(FULL, with_claim(waiting()))).held_by, "it waits for a claim"
+
+
+@pytest.mark.parametrize(
+    "nodes, why",
+    [
+        pytest.param([cordoned("gpu-0")], "has no label zone=b, and is cordoned", id="cordoned"),
+        pytest.param([node(ready=False)], "has no label zone=b, and is not ready", id="not ready"),
+        pytest.param([node()], "has no label zone=b", id="as it is"),
+    ],
+)
+def test_a_selector_that_no_node_matches_is_not_hidden_behind_a_cordon(nodes, why):
+    found = waiting()
+    found = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, node_selector={"zone": "b"}))
+    said = told(world([found], nodes=nodes))
+    assert said.message.endswith(f"(gpu-0: {why}); change what it selects or tolerates, or add a node")
+    assert said.nodes == {why: ["gpu-0"]}
+
+
+def test_a_pod_whose_slice_is_lost_is_told_what_to_do():
+    lost = instaslice(MINE, slices=[made(MINE, SliceState.FAILED, reason="slice lost: reboot")])
+    message = told(world([requested(running(MINE))], [lost])).message
+    assert message == "slice lost: reboot; delete the pod, it cannot use a GPU any more"
+
+
 def test_a_reserved_gpu_could_hold_a_pod_and_an_unhealthy_one_could_not():
     state, placer = _state_of(with_held(FULL, waiting()))
     found = next(pod for pod in state.pods.values() if pod.metadata.name == "w")
