@@ -35,13 +35,13 @@ Examples:
   instaslice explain                       all pods that wait, in the namespace of the kubeconfig's context
   instaslice explain -A                    in all namespaces
   instaslice explain pod/train -n team-a   one pod
-  instaslice explain deploy/web            the pods of a Deployment (job/NAME, sts/NAME), or why it has none
+  instaslice explain deploy/web            the pods of a Deployment (job/, sts/, ds/ or rs/NAME), or why it has none
   instaslice explain train -o yaml         for programs
 """
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME]", required=False)
+@click.argument("name", metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME | ds/NAME | rs/NAME]", required=False)
 @click.option("-n", "--namespace", type=ObjectName(namespace=True), help="[default: that of the kubeconfig's context]")
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All that waits, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
@@ -69,7 +69,7 @@ def command(
     kind, _, own = (name or "").rpartition("/")
     if name is not None:
         if kind not in PODS and kind not in KINDS:
-            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
+            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own}, sts/{own}, ds/{own} or rs/{own}")
         ObjectName().convert(own, None, None)
 
     async def run() -> None:
@@ -133,7 +133,7 @@ async def _workload(
     pods = pods_of(cluster, resource.kind, namespace, name)
     present = [pod for pod in pods if not pod.ended]
     workload, message = await read_workload(client, resource, namespace, name, present=len(present))
-    deployment = workload if resource.kind == "Deployment" else None
+    deployment = workload if resource.kind == "Deployment" else await deployment_of(client, pods[0]) if pods else None
     title = f"{resource.kind.lower()} {namespace}/{name}"
     if output != "text":
         explained = [explainer.explain(pod, deployment) for pod in pods]

@@ -7,20 +7,28 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from memory_server import MemoryServer
-from small_worlds import NOW, pod
+from small_worlds import NOW, pod, world
 
 from instaslice.api.names import GATE
 from instaslice.cli import doctor, explain
 from instaslice.cli.explain import look
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.documents import print_document
-from instaslice.cli.terminal.explained_workloads import read_workload
+from instaslice.cli.terminal.explained_workloads import pods_of, read_workload
 from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 from instaslice.doctor import Finding, Invariant
 from instaslice.errors import BadInput, InstasliceError
 from instaslice.kube.core import EVENTS, PODS
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, WorkloadResource
+from instaslice.kube.meta import OwnerReference
+from instaslice.kube.workloads import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    WorkloadResource,
+)
 
 WAITS = Explanation(
     pod="team-a/w",
@@ -181,6 +189,12 @@ MISSING = [
         id="a quota, by the condition",
     ),
     pytest.param(
+        workload(DAEMON_SETS), DAEMON_SETS, "has no pods: no node is one that it selects", id="a DaemonSet for no node"
+    ),
+    pytest.param(
+        workload(REPLICA_SETS, replicas=0), REPLICA_SETS, "has no pods: it asks for 0 replicas", id="an old ReplicaSet"
+    ),
+    pytest.param(
         workload(DEPLOYMENTS, replicas=0), DEPLOYMENTS, "has no pods: it asks for 0 replicas", id="none asked"
     ),
     pytest.param(workload(JOBS, suspend=True), JOBS, "has no pods: it is suspended", id="suspended"),
@@ -271,6 +285,12 @@ SOME_MISSING = [
         id="a rollout that needs one more",
     ),
     pytest.param(
+        with_quota(DAEMON_SETS, "DaemonSet", status={"desiredNumberScheduled": 4}),
+        DAEMON_SETS,
+        "2 of 4 pods are missing: exceeded quota: two",
+        id="a DaemonSet, of as many as it has nodes",
+    ),
+    pytest.param(
         with_quota(JOBS, "Job", status={"succeeded": 1}, parallelism=3, completions=3), JOBS, "", id="the rest of a Job"
     ),
     pytest.param(
@@ -292,6 +312,26 @@ async def test_a_job_that_has_ended_says_so_and_not_that_it_has_no_pods(end):
     server = workload(JOBS, conditions=[condition(end, "Because")], status={"succeeded": 4, "failed": 2})
     said = f"{end} (Because); 4 pods have succeeded, 2 have failed"
     assert (await read_workload(server.client(), JOBS, "team-a", "web", present=0))[1] == said
+
+
+def test_the_pods_of_a_replica_set_and_of_its_deployment():
+    def of(name, *owners, label="5d4f"):
+        found = pod(name)
+        refs = [OwnerReference("apps/v1", kind, owner, "uid", controller=True) for kind, owner in owners]
+        labels = {"pod-template-hash": label}
+        meta = msgspec.structs.replace(found.metadata, owner_references=refs, labels=labels)
+        return msgspec.structs.replace(found, metadata=meta)
+
+    here = world(
+        [of("mine", ("ReplicaSet", "web-5d4f")), of("old", ("ReplicaSet", "web-77aa"), label="77aa"), of("none")]
+    )
+
+    def names_of(kind, name):
+        return [each.metadata.name for each in pods_of(here, kind, "team-a", name)]
+
+    assert names_of("ReplicaSet", "web-5d4f") == ["mine"]
+    assert names_of("Deployment", "web") == ["mine", "old"]
+    assert names_of("DaemonSet", "web") == []
 
 
 def test_pods_that_have_ended_are_named_in_one_line_for_each_way_to_end(capsys):

@@ -17,11 +17,13 @@ from instaslice.kube.core import EVENTS, Condition, Event, Pod
 from instaslice.kube.errors import Forbidden, KubeError, NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadResource
+from instaslice.kube.workloads import DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadResource
 
 KINDS: Final[dict[str, Resource[Any]]] = {
     **dict.fromkeys(("deploy", "deployment", "deployments"), DEPLOYMENTS),
     **dict.fromkeys(("sts", "statefulset", "statefulsets"), STATEFUL_SETS),
+    **dict.fromkeys(("ds", "daemonset", "daemonsets"), DAEMON_SETS),
+    **dict.fromkeys(("rs", "replicaset", "replicasets"), REPLICA_SETS),
     **dict.fromkeys(("job", "jobs"), JOBS),
 }
 """What users write before the slash."""
@@ -54,8 +56,13 @@ def find_pod(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
 
 def pods_of(cluster: ClusterSnapshot, kind: str, namespace: str, name: str) -> list[Pod]:
     """The pods of a workload, oldest first."""
-    found = [pod for pod in cluster.pods if pod.metadata.namespace == namespace and owner_of(pod) == (kind, name)]
+    found = [pod for pod in cluster.pods if pod.metadata.namespace == namespace and (kind, name) in _owners(pod)]
     return sorted(found, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
+
+
+def _owners(pod: Pod) -> set[tuple[str, str] | None]:
+    """What created it: of a pod of a Deployment its ReplicaSet too."""
+    return {owner_of(pod), *((each.kind, each.name) for each in pod.metadata.owner_references if each.controller)}
 
 
 async def deployment_of(client: Client, pod: Pod) -> WorkloadResource | None:
@@ -111,6 +118,8 @@ def _said(found: Condition) -> str:
 def _wanted(resource: Resource[WorkloadResource], workload: WorkloadResource) -> int:
     """How many pods it is to have now."""
     spec, succeeded = workload.spec, workload.status.succeeded
+    if resource is DAEMON_SETS:
+        return workload.status.desired_number_scheduled
     if resource is not JOBS:
         return spec.replicas
     if spec.suspend:
@@ -123,6 +132,8 @@ def _wanted(resource: Resource[WorkloadResource], workload: WorkloadResource) ->
 def _asks_for_none(resource: Resource[WorkloadResource], workload: WorkloadResource) -> str:
     if workload.spec.suspend:
         return "it is suspended"
+    if resource is DAEMON_SETS and not workload.status.desired_number_scheduled:
+        return "no node is one that it selects and whose taints it tolerates"
     if resource is not JOBS and workload.spec.replicas == 0:
         return "it asks for 0 replicas: scale it up"
     return ""
