@@ -314,24 +314,27 @@ async def test_a_job_that_has_ended_says_so_and_not_that_it_has_no_pods(end):
     assert (await read_workload(server.client(), JOBS, "team-a", "web", present=0))[1] == said
 
 
-def test_the_pods_of_a_replica_set_and_of_its_deployment():
-    def of(name, *owners, label="5d4f"):
-        found = pod(name)
-        refs = [OwnerReference("apps/v1", kind, owner, "uid", controller=True) for kind, owner in owners]
-        labels = {"pod-template-hash": label}
-        meta = msgspec.structs.replace(found.metadata, owner_references=refs, labels=labels)
-        return msgspec.structs.replace(found, metadata=meta)
+def of_replica_set(found, name):
+    """Created by a ReplicaSet of that name, which a Deployment created."""
+    owner = OwnerReference("apps/v1", "ReplicaSet", name, "uid", controller=True)
+    labels = {"pod-template-hash": name.rpartition("-")[2]}
+    meta = msgspec.structs.replace(found.metadata, owner_references=[owner], labels=labels)
+    return msgspec.structs.replace(found, metadata=meta)
 
-    here = world(
-        [of("mine", ("ReplicaSet", "web-5d4f")), of("old", ("ReplicaSet", "web-77aa"), label="77aa"), of("none")]
-    )
 
-    def names_of(kind, name):
-        return [each.metadata.name for each in pods_of(here, kind, "team-a", name)]
-
-    assert names_of("ReplicaSet", "web-5d4f") == ["mine"]
-    assert names_of("Deployment", "web") == ["mine", "old"]
-    assert names_of("DaemonSet", "web") == []
+@pytest.mark.parametrize(
+    "kind, namespace, name, found",
+    [
+        ("ReplicaSet", "team-a", "web-5d4f", ["new"]),
+        ("Deployment", "team-a", "web", ["old", "new"]),
+        ("Deployment", "team-b", "web", []),
+        ("DaemonSet", "team-a", "web", []),
+    ],
+)
+def test_the_pods_of_a_workload_are_found_by_their_owner_the_oldest_first(kind, namespace, name, found):
+    old, new = of_replica_set(pod("old", age=9), "web-77aa"), of_replica_set(pod("new", age=5), "web-5d4f")
+    here = world([new, old, pod("none"), of_replica_set(pod("other"), "api-5d4f")])
+    assert [each.metadata.name for each in pods_of(here, kind, namespace, name)] == found
 
 
 def test_pods_that_have_ended_are_named_in_one_line_for_each_way_to_end(capsys):
