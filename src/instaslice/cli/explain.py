@@ -133,7 +133,9 @@ async def _workload(
     pods = pods_of(cluster, resource.kind, namespace, name)
     present = [pod for pod in pods if not pod.ended]
     workload, message = await read_workload(client, resource, namespace, name, present=len(present))
-    deployment = workload if resource.kind == "Deployment" else await deployment_of(client, pods[0]) if pods else None
+    deployment = workload if resource.kind == "Deployment" else None
+    if resource.kind == "ReplicaSet" and pods:
+        deployment = await deployment_of(client, pods[0])
     title = f"{resource.kind.lower()} {namespace}/{name}"
     if output != "text":
         explained = [explainer.explain(pod, deployment) for pod in pods]
