@@ -19,6 +19,8 @@
     feasible_nodes     which nodes could ever hold a pod, and why others do not take it
     condition_writer   writes it, and the Event that goes with it
     patches            the patch that removes a pod's gate
+    state_times        how long pods and slices are in each state, and the log lines that say so
+    cluster_metrics    the rest of what Prometheus is given, read from the state at each scrape
     explain            everything there is to say of one pod, and all pods that wait
     explanation        what can be said of a pod, and what it says by itself
     quoted_condition   what its condition says, for those who may read no more

@@ -12,13 +12,14 @@ from instaslice.api import names
 from instaslice.api.pods import gated
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explanation import SAID_BY_THE_POD, WAITS, Explanation, Stage, WaitingPod, by_itself, changed
+from instaslice.controller.pod_condition import Reason
 from instaslice.kube.core import Pod
 from instaslice.kube.workloads import WorkloadResource
 
-STAGES = {
-    "Creating": Stage.CREATING,
-    "UngateRefused": Stage.STARTING,
-    "NodeNotServing": Stage.STARTING,
+STAGES: dict[str, Stage] = {
+    Reason.CREATING: Stage.CREATING,
+    Reason.UNGATE_REFUSED: Stage.STARTING,
+    Reason.NODE_NOT_SERVING: Stage.STARTING,
 }
 """Reasons of a condition that a pod has before it is past its gate; with any other it waits for room."""
 

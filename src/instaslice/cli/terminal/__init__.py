@@ -6,6 +6,7 @@ gpu_model       GPU models
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
 signals         run until SIGTERM or Ctrl-C
+observing       options of metrics, health and logs
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
 documents       JSON and YAML for programs
