@@ -5,17 +5,19 @@ another. An object that does not decode is named in `unread` and costs none of t
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple, Self, TypeVar
 
+from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.errors import InstasliceError
-from instaslice.kube.client import Client
+from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
+from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Namespace, Node, Pod
 from instaslice.kube.errors import Forbidden, NotFound
-from instaslice.kube.meta import Object, key_of
+from instaslice.kube.meta import Key, Object, key_of
 from instaslice.kube.resource import Resource
 from instaslice.kube.storage import STORAGE_KINDS, StorageObject
 
@@ -42,10 +44,13 @@ class ClusterSnapshot:
     namespaces: Sequence[Namespace] = ()
     storage: Sequence[StorageObject] | None = ()
     """Claims, volumes and what goes with them; None where they may not be read."""
+    lease: Lease | None = None
+    """The controller's; None where it is kept elsewhere or may not be read."""
 
     @classmethod
     async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False) -> Self:
-        """`scheduling` reads namespaces and storage too. Raises InstasliceError where InstaSlice is not installed."""
+        """`scheduling` reads namespaces, storage and the controller's Lease too. Raises InstasliceError where
+        InstaSlice is not installed."""
         version = await client.version(PODS)
         unread: list[UnreadObject] = []
         try:
@@ -54,7 +59,10 @@ class ClusterSnapshot:
             raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
         namespaces: list[Namespace] = []
         storage: list[StorageObject] | None = []
+        lease: Lease | None = None
         if scheduling:
+            with suppress(NotFound, Forbidden):
+                lease = await client.get(LEASES, Key(names.NAMESPACE, names.CONTROLLER))
             try:
                 namespaces = await _list(client, NAMESPACES, version, unread)
                 storage = [each for kind in STORAGE_KINDS for each in await _list(client, kind, version, unread)]
@@ -63,6 +71,7 @@ class ClusterSnapshot:
         return cls(
             namespaces=namespaces,
             storage=storage,
+            lease=lease,
             pods=await _list(client, PODS, version, unread),
             nodes=await _list(client, NODES, version, unread),
             instaslices=instaslices,
@@ -71,10 +80,19 @@ class ClusterSnapshot:
             unread=unread,
         )
 
+    @classmethod
+    async def of_namespace(cls, client: Client, clock: Clock, namespace: str) -> Self:
+        """The pods of one namespace, and nothing else."""
+        unread: list[UnreadObject] = []
+        pods = await _list(client, PODS, "", unread, Selector(namespace))
+        return cls(pods=pods, nodes=(), instaslices=(), now=clock.now(), storage=None, unread=unread)
 
-async def _list(client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]) -> list[T]:
+
+async def _list(
+    client: Client, resource: Resource[T], version: str, unread: list[UnreadObject], selector: Selector = EVERYTHING
+) -> list[T]:
     found: list[T] = []
-    async for page in client.pages(resource, version=version):
+    async for page in client.pages(resource, selector, version=version):
         found += page.items or ()
         for each in page.unreadable:
             name = key_of(each)

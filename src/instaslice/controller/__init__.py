@@ -22,6 +22,8 @@
     state_times        how long pods and slices are in each state, and the log lines that say so
     cluster_metrics    the rest of what Prometheus is given, read from the state at each scrape
     explain            everything there is to say of one pod, and all pods that wait
+    explanation        what can be said of a pod, and what it says by itself
+    quoted_condition   what its condition says, for those who may read no more
     slice_holders      who holds the slices that a pod waits for
     requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
     pod_request        its slices and amounts, worked out once for a pod

@@ -119,7 +119,8 @@ class Authority:
         return path
 
     def kubeconfig(self, path: Path, *, server: str, client: KeyFiles | str, name: str) -> Path:
-        """Write a self-contained kubeconfig. The client has a certificate or a token."""
+        """Write a self-contained kubeconfig. The client has a certificate or a token. A namespace that was set in the
+        context of an earlier one is kept."""
 
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
@@ -138,7 +139,7 @@ class Authority:
                 }
             ],
             "users": [{"name": name, "user": user}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, **_namespace(path, name)}}],
             "current-context": name,
         }
         write_atomically(path, yaml.safe_dump(document, sort_keys=False).encode(), mode=PRIVATE)
@@ -150,6 +151,17 @@ def _served(certificate: Path) -> set[ipaddress.IPv4Address | ipaddress.IPv6Addr
     found = x509.load_pem_x509_certificate(certificate.read_bytes())
     names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     return {each for each in names.get_values_for_type(x509.IPAddress) if not isinstance(each, NETWORKS)}
+
+
+def _namespace(kubeconfig: Path, context: str) -> dict[str, str]:
+    """What `kubectl config set-context --namespace` wrote into that context, if anything."""
+    try:
+        contexts = yaml.safe_load(kubeconfig.read_bytes())["contexts"]
+        (found,) = (each["context"]["namespace"] for each in contexts if each["name"] == context)
+        return {"namespace": str(found)}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+        # None was set, or it is no kubeconfig: it is replaced as a whole.
+        return {}
 
 
 def _name(common_name: str, groups: Sequence[str]) -> x509.Name:
