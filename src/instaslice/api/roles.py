@@ -74,7 +74,8 @@ CONTROLLER_FLAGS: Final[Mapping[str, Role]] = {
 
 def controller(**flags: bool) -> Role:
     """The arguments are keys of CONTROLLER_FLAGS."""
-    return _merged(CONTROLLER, *(CONTROLLER_FLAGS[flag] for flag, given in flags.items() if given))
+    assert flags.keys() <= CONTROLLER_FLAGS.keys(), flags
+    return _merged(CONTROLLER, *(role for flag, role in CONTROLLER_FLAGS.items() if flags.get(flag)))
 
 
 AGENT: Final = Role(
