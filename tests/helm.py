@@ -53,7 +53,8 @@ class Helm:
 
 
 def _set(settings: tuple[str, ...]) -> list[str]:
-    return [word for each in settings for word in ("--set", each)]
+    # A tag may look like a number.
+    return [f"--set{'-string' if each.startswith('image.tag=') else ''}={each}" for each in settings]
 
 
 def find(documents: list[dict], kind: str, name: str, namespace: str | None = None) -> dict:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import shutil
 
@@ -149,8 +150,8 @@ async def test_an_upgrade_and_a_rollback_disturb_no_pod_and_refuse_none(helm, cl
     held, slices = await containers(client, TRAIN), await printed(client, TRAIN)
     async with creating_pods(client) as refused:
         newer = (*settings, "image.tag=next", "controller.patience=20")
-        upgrade = ("upgrade", RELEASE, str(next_chart), "--wait", "--timeout=180s", "--take-ownership")
-        await in_a_thread(helm.run, *upgrade, *(f"--set={each}" for each in newer))
+        later = dataclasses.replace(helm, chart=next_chart)
+        await in_a_thread(later.install, *newer, flags=("--take-ownership",))
         await only(client, "0.1.1")
         # What runs now works.
         await client.create(PODS, pod("more"))
