@@ -1,0 +1,80 @@
+"""What the chart refuses by its values alone."""
+
+import pytest
+from helm import CHART, NAMESPACE, Helm, HelmFailed
+from rendered import EMULATED
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        pytest.param(["controller.polcy=best-fit"], "polcy", id="a value that does not exist"),
+        pytest.param(["controller.policy=random"], "controller/policy", id="a policy that does not exist"),
+        pytest.param(["controller.replicas=0"], "controller/replicas", id="no controller"),
+        pytest.param(["agent.emulated.model=A1000"], "agent/emulated/model", id="a model that nobody knows"),
+        pytest.param(["agent.emulated.count=65"], "agent/emulated/count", id="more GPUs than a node has"),
+        pytest.param(["controller.taintNodes=perhaps"], "controller/taintNodes", id="neither true nor false"),
+        pytest.param(["webhook.port=99999"], "webhook/port", id="no such port"),
+        pytest.param(["agent.kubeletDir=kubelet"], "agent/kubeletDir", id="a relative folder"),
+        pytest.param(["image.digest=abc"], "image/digest", id="no digest"),
+        pytest.param(["test.profile=small"], "test/profile", id="no profile"),
+    ],
+)
+def test_the_schema_refuses(settings, message):
+    with pytest.raises(HelmFailed, match="values don't meet the specifications of the schema") as refused:
+        Helm().template(*settings)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        pytest.param(
+            [EMULATED, "agent.gpus=0"], "agent.emulated.enabled is for nodes without GPUs", id="emulated GPUs by index"
+        ),
+        pytest.param([EMULATED, "agent.enableMig=true"], "are for real ones", id="MIG mode of emulated GPUs"),
+        pytest.param(
+            ["agent.driver.library=/usr/lib/libnvidia-ml.so.1"],
+            "agent.driver.library and agent.driver.runtimeClassName both bring",
+            id="the library twice",
+        ),
+        pytest.param(
+            ["agent.driver.library=/usr/lib", "agent.driver.runtimeClassName="],
+            "agent.driver.library=/usr/lib: give the path of libnvidia-ml.so.1",
+            id="a folder as library",
+        ),
+        pytest.param(["priorityClass.name="], "priorityClass.create needs priorityClass.name", id="a nameless class"),
+        pytest.param(
+            ["certManager.enabled=true"], "this cluster has no cert-manager.io/v1", id="no cert-manager in the cluster"
+        ),
+        pytest.param(
+            ["metrics.rules.enabled=true"], "this cluster has no monitoring.coreos.com/v1", id="no Prometheus Operator"
+        ),
+        pytest.param(
+            ["webhook.namespaces={kube-system}"], "pods in kube-system never get slices", id="slices for the system"
+        ),
+        pytest.param(
+            [f"test.namespace={NAMESPACE}"], "since it is InstaSlice's own; name another", id="a test in our namespace"
+        ),
+    ],
+)
+def test_values_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(HelmFailed) as refused:
+        Helm().template(*settings)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("namespace", ["default", "kube-system"])
+def test_a_namespace_of_others_is_refused(namespace):
+    with pytest.raises(HelmFailed, match=f"InstaSlice does not go into the namespace {namespace}"):
+        Helm(namespace=namespace).template()
+
+
+def test_an_old_kubernetes_is_refused():
+    with pytest.raises(HelmFailed, match=r"kubeVersion: >=1\.30\.0-0 .*incompatible with Kubernetes v1\.29"):
+        Helm().template(flags=("--kube-version=1.29.9",))
+    Helm().template(flags=("--kube-version=1.30.0-gke.1",))
+
+
+def test_helm_finds_nothing_to_complain_of():
+    assert "0 chart(s) failed" in Helm().run("lint", "--strict", str(CHART))

@@ -1,0 +1,123 @@
+"""What the values of the chart do, and that each flag of a process has one."""
+
+import json
+
+import click
+import pytest
+import yaml
+from helm import CHART, NAMESPACE, Helm, find
+from rendered import CERT_MANAGER, EMULATED, PROCESSES, WITH_CERT_MANAGER, arguments, pod_of
+
+from instaslice.cli.main import instaslice
+from instaslice.geometry import models
+from instaslice.placement import policies
+
+NO_VALUE = {
+    "kubeconfig": "a pod has its ServiceAccount",
+    "help": "is no setting",
+    "identity": "the name of the pod is unique",
+    "host": "a pod listens on all its addresses",
+    "configuration": "the chart names it",
+    "service": "the chart names it",
+    "nodes": "each agent serves the node that it runs on",
+}
+"""Flags that no value sets, and why."""
+EVERY_VALUE = """
+controller: {policy: first-fit, patience: 0, createTimeout: 1, bindTimeout: 2, nodeTimeout: 3, taintNodes: true,
+  staticMigLabels: true, keepQuotas: true, autoscalingHints: 4, rate: 100, extraArgs: [--more]}
+webhook: {port: 8443, models: [H200, A30], maxGpus: 8, checkEvery: 5, drain: 0, serveAs: [x.y], extraArgs: [--more]}
+agent: {gpus: "0,1", enableMig: true, keepForeign: true, grace: 0, deadline: 5, rate: 10, driverSpecs: [/a/b],
+  dcgmJobMappingDir: /jobs, extraArgs: [--more]}
+metrics: {auth: true, certificateSecret: tls}
+logs: {format: json, level: debug}
+"""
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """The arguments of each process with all of its values set; an agent has two kinds of GPUs, and a webhook two kinds
+    of certificates."""
+    file = tmp_path_factory.mktemp("values") / "values.yaml"
+    file.write_text(EVERY_VALUE)
+    real = Helm().template(flags=(f"--values={file}",))
+    emulated = Helm().template(EMULATED, "agent.emulated.latency=h200", "agent.emulated.count=2")
+    issued = Helm().template(*CERT_MANAGER, flags=WITH_CERT_MANAGER)
+    return {
+        "controller": arguments(real, "controller"),
+        "webhook": [*arguments(real, "webhook"), *arguments(issued, "webhook")],
+        "agent": [*arguments(real, "agent"), *arguments(emulated, "agent")],
+    }
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_every_flag_of_a_process_is_set_by_a_value(everything, process):
+    given = {each.partition("=")[0] for each in everything[process]}
+    command = instaslice.get_command(click.Context(instaslice), process)
+    flags = {each.opts[-1] for each in command.params if each.name not in NO_VALUE}
+    assert flags - given == set()
+    assert "--more" in given
+
+
+def test_values_arrive_as_they_are_written(everything):
+    assert {"--patience=0", "--taint-nodes", "--autoscaling-hints=4", "--rate=100"} <= set(everything["controller"])
+    assert {"--model=H200", "--model=A30", "--drain=0"} <= set(everything["webhook"])
+    assert {"--gpus=0,1", "--grace=0", "--latency=h200", "--count=2", "--emulated"} <= set(everything["agent"])
+
+
+@pytest.mark.parametrize("process", PROCESSES)
+def test_the_commands_take_the_arguments_of_the_chart(process):
+    """Click reads them all, defaults of the chart included."""
+    command = instaslice.get_command(click.Context(instaslice), process)
+    for documents in (Helm().template(), Helm().template(EMULATED)):
+        _, *flags = arguments(documents, process)
+        command.make_context(process, [each.replace("$(NODE_NAME)", "a-node") for each in flags])
+
+
+def test_a_process_decides_what_no_value_says(plain):
+    flags = [f"--namespace={NAMESPACE}", "--autoscaling-hints=0", "--observe=:9510"]
+    assert arguments(plain, "controller") == ["controller", *flags]
+
+
+def test_the_address_of_the_api_server_reaches_every_pod():
+    documents = Helm().template("apiServer.host=10.0.0.1", "apiServer.port=7443")
+    wanted = [{"name": "KUBERNETES_SERVICE_HOST", "value": "10.0.0.1"}]
+    wanted += [{"name": "KUBERNETES_SERVICE_PORT", "value": "7443"}]
+    pods = [pod_of(documents, component) for component in PROCESSES]
+    pods.append(find(documents, "Job", "instaslice-uninstall")["spec"]["template"]["spec"])
+    for pod in pods:
+        env = pod["containers"][0]["env"]
+        assert [each for each in env if each["name"].startswith("KUBERNETES_")] == wanted
+    ports = find(documents, "NetworkPolicy", "instaslice")["spec"]["egress"][0]["ports"]
+    assert 7443 in [each["port"] for each in ports]
+
+
+def test_a_digest_takes_precedence_over_a_tag():
+    digest = "sha256:" + "a" * 64
+    documents = Helm().template("image.repository=host/x", "image.tag=v1", f"image.digest={digest}")
+    assert {pod_of(documents, each)["containers"][0]["image"] for each in PROCESSES} == {f"host/x@{digest}"}
+
+
+def test_the_schema_names_the_policies_and_models_that_there_are():
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
+    assert schema["controller"]["properties"]["policy"]["enum"] == [*policies.names(), None]
+    known = schema["agent"]["properties"]["emulated"]["properties"]["model"]["enum"]
+    assert known == [each.name for each in models.known() if each.memory_slices]
+
+
+def test_the_schema_knows_every_value_and_the_values_show_every_key_of_the_schema():
+    def keys(schema, path=""):
+        for name, inner in schema.get("properties", {}).items():
+            yield f"{path}{name}"
+            yield from keys(inner, f"{path}{name}.")
+
+    def shown(values, path=""):
+        for name, inner in values.items():
+            yield f"{path}{name}"
+            if isinstance(inner, dict):
+                yield from shown(inner, f"{path}{name}.")
+
+    schema = set(keys(json.loads((CHART / "values.schema.json").read_text()))) - {"global"}
+    values = set(shown(yaml.safe_load((CHART / "values.yaml").read_text())))
+    assert schema - values == set()
+    free = (".resources.", ".nodeSelector.", ".labels.")  # objects of Kubernetes
+    assert {each for each in values - schema if not any(part in each for part in free)} == set()
