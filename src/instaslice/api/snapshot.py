@@ -7,15 +7,15 @@ another. An object that does not decode is named in `unread` and costs none of t
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
-from instaslice.kube.errors import Forbidden, NotFound
-from instaslice.kube.meta import Object, key_of
+from instaslice.kube.errors import Forbidden, NotFound, Unreadable
+from instaslice.kube.meta import Key, Object, key_of
 from instaslice.kube.resource import Resource
 from instaslice.kube.storage import STORAGE_KINDS, StorageObject
 
@@ -27,6 +27,11 @@ class UnreadObject(NamedTuple):
 
     object: str
     why: str
+
+    @classmethod
+    def of(cls, resource: Resource[Any], key: Key, error: Unreadable) -> Self:
+        why = str(error).removeprefix(f"{resource.kind} {key} ")
+        return cls(f"{resource.kind.lower()} {key}", why)
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,18 @@ class ClusterSnapshot:
     namespaces: Sequence[Namespace] = ()
     storage: Sequence[StorageObject] | None = ()
     """Claims, volumes and what goes with them; None where they may not be read."""
+    forbidden: Sequence[str] = ()
+    """Of pods, nodes and Instaslice objects, those that may not be listed, by their plural."""
 
     @classmethod
-    async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False) -> Self:
-        """`scheduling` reads namespaces and storage too. Raises InstasliceError where InstaSlice is not installed."""
-        version = await client.version(PODS)
+    async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False, partial: bool = False) -> Self:
+        """`scheduling` reads namespaces and storage too, `partial` leaves out the kinds that the caller may not list
+        instead of raising Forbidden. Raises InstasliceError where InstaSlice is not installed."""
+        forbidden = await _forbidden(client) if partial else []
+        version = await client.version(next((each for each in _KINDS if each.plural not in forbidden), PODS))
         unread: list[UnreadObject] = []
         try:
-            instaslices = await _list(client, INSTASLICES, version, unread)
+            instaslices = await _unless(forbidden, client, INSTASLICES, version, unread)
         except NotFound:
             raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
         namespaces: list[Namespace] = []
@@ -63,21 +72,44 @@ class ClusterSnapshot:
         return cls(
             namespaces=namespaces,
             storage=storage,
-            pods=await _list(client, PODS, version, unread),
-            nodes=await _list(client, NODES, version, unread),
+            pods=await _unless(forbidden, client, PODS, version, unread),
+            nodes=await _unless(forbidden, client, NODES, version, unread),
             instaslices=instaslices,
             now=clock.now(),
             version=version,
             unread=unread,
+            forbidden=forbidden,
         )
+
+
+_KINDS: Final[tuple[Resource[Any], ...]] = (PODS, NODES, INSTASLICES)
+
+
+async def _forbidden(client: Client) -> list[str]:
+    found: list[str] = []
+    refusal: Forbidden | None = None
+    for kind in _KINDS:
+        try:
+            await client.version(kind)
+        except Forbidden as error:
+            found.append(kind.plural)
+            refusal = error
+        except NotFound:
+            continue  # the list says what that means
+    if refusal is not None and len(found) == len(_KINDS):
+        raise refusal
+    return found
+
+
+async def _unless(
+    forbidden: Sequence[str], client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]
+) -> list[T]:
+    return [] if resource.plural in forbidden else await _list(client, resource, version, unread)
 
 
 async def _list(client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]) -> list[T]:
     found: list[T] = []
     async for page in client.pages(resource, version=version):
         found += page.items or ()
-        for each in page.unreadable:
-            name = key_of(each)
-            why = str(each.error).removeprefix(f"{resource.kind} {name} ")
-            unread.append(UnreadObject(f"{resource.kind.lower()} {name}", why))
+        unread += [UnreadObject.of(resource, key_of(each), each.error) for each in page.unreadable]
     return found

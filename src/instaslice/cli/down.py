@@ -28,5 +28,5 @@ def command(name: str | None, everything: bool) -> None:
     for cluster in clusters.all_clusters() if everything else [Cluster(name or "default")]:
         # Of all, one may have been removed by somebody else meanwhile.
         if not cluster.down() and not everything:
-            raise LocalError(f"no cluster {cluster.name!r}; `instaslice status` lists them")
+            raise LocalError(f"no cluster {cluster.name!r}; `instaslice clusters` lists them")
         click.echo(f"Cluster {cluster.name!r} is gone.")

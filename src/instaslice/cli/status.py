@@ -1,110 +1,195 @@
-"""`instaslice status`: local clusters and their components."""
+"""`instaslice status`: the fleet of a cluster: GPUs as bars, what still fits, and who waits in which position."""
 
 import asyncio
+import difflib
+import logging
 import sys
+import time
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 import click
 import msgspec
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
-from instaslice.kube.errors import KubeError, Unreachable
-from instaslice.local import cluster as clusters
-from instaslice.local.cluster import Cluster
-from instaslice.local.errors import LocalError
+from instaslice.api.live_snapshot import LiveSnapshot
+from instaslice.api.snapshot import ClusterSnapshot
+from instaslice.cli.terminal.documents import print_document
+from instaslice.cli.terminal.fleet_changes import changes
+from instaslice.cli.terminal.fleet_picture import Detail, fitting_detail, fleet_picture
+from instaslice.cli.terminal.signals import run_until_signalled
+from instaslice.controller.fleet_status import FleetStatus, fleet_status
+from instaslice.errors import BadInput
+from instaslice.kube.client import Client
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.transport import INTERACTIVE
+from instaslice.placement import policies
 
-ANSWER_SECONDS = 5.0
-
+WIDTH_OF_LOGS = 120
+"""Characters per line where nothing says how wide the output is."""
+REDRAW_SECONDS = 10.0
+"""Ages go on where nothing changes; nothing is read for that."""
+SHARE_OF_DRAWING = 0.25
+"""Of the time, at most: a fleet of thousands that changes all the time must not take a whole core."""
 EXAMPLES = """\b
 Examples:
-  instaslice status                  every local cluster
-  instaslice status second -o json   one of them, for programs
+  instaslice status                   the fleet of the kubeconfig's cluster
+  instaslice status --watch           drawn again whenever it changes; Ctrl-C ends it
+  instaslice status -o wide           every GPU, slice and waiting pod, with MIG UUIDs
+  instaslice status --node gpu-3      one node, in full
+  instaslice status -o json           for programs; also yaml
+  instaslice status --watch | tee log each change as a line
 """
 
-
-class ClusterStatus(msgspec.Struct):
-    name: str
-    kubernetes: str
-    server: str
-    kubeconfig: str
-    nodes: int
-    gpus_per_node: int
-    model: str
-    real_node: bool
-    bare: bool
-    components: dict[str, bool]
-    nodes_ready: int | None = None
-    """None while the API server does not answer."""
+Show = Callable[[FleetStatus, list[str]], None]
+"""Gets the fleet, and why it may be out of date."""
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", required=False)
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(name: str | None, output: str) -> None:
-    """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
-    rows: list[ClusterStatus] = []
-    unreadable: list[Exception] = []
-    for cluster in [Cluster(name)] if name else clusters.all_clusters():
+@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Only this node, in full; may be repeated.")
+@click.option("-w", "--watch", is_flag=True, help="Go on, and show every change.")
+@click.option("-o", "--output", type=click.Choice(["text", "wide", "json", "yaml"]), default="text", show_default=True)
+@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+@click.option(
+    "--policy",
+    type=click.Choice(policies.names()),
+    default=policies.DEFAULT,
+    show_default=True,
+    help="The policy that the controller runs with.",
+)
+def command(
+    nodes: tuple[str, ...], watch: bool, output: str, kubeconfig: Path | None, context: str | None, policy: str
+) -> None:
+    """Show the fleet: who holds which slice of each GPU, the largest profile that still fits, memory that is free and
+    unusable, and who waits in which position. Changes nothing. A large fleet is summarised: -o wide shows all of it."""
+    logging.getLogger("instaslice").addHandler(logging.NullHandler())  # what it would log is part of what is shown
+
+    def observe(cluster: ClusterSnapshot) -> FleetStatus:
+        return _only(fleet_status(cluster, policies.named(policy)), nodes)
+
+    async def run() -> None:
+        async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
+            clock = SystemClock()
+            first = await ClusterSnapshot.read(client, clock, scheduling=True, partial=True)
+            if not watch:
+                _print(observe(first), output, detailed=bool(nodes))
+            else:
+                live = LiveSnapshot(client, clock, first)
+                await run_until_signalled(_follow(live, observe, output, detailed=bool(nodes)))
+
+    asyncio.run(run())
+
+
+def _only(status: FleetStatus, names: Collection[str]) -> FleetStatus:
+    """The fleet without other nodes. Raises BadInput where there is no such node."""
+    if not names:
+        return status
+    there = {node.name for node in status.nodes}
+    for name in names:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise BadInput(f"no node {name} has an Instaslice object{hint}; `kubectl get instaslices` lists them")
+    return status.only(names)
+
+
+def _print(status: FleetStatus, output: str, *, detailed: bool) -> None:
+    if output in ("json", "yaml"):
+        print_document(status, output)
+        return
+    console = _console()
+    console.print(fleet_picture(status, _detail(status, output, detailed=detailed), console.width))
+
+
+def _console() -> Console:
+    # Lines of tables are cut on a terminal only: in a pipe nobody could see the rest.
+    return Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_LOGS, soft_wrap=True)
+
+
+def _detail(status: FleetStatus, output: str, *, detailed: bool) -> Detail:
+    return Detail.EVERYTHING if output == "wide" or detailed else fitting_detail(status)
+
+
+async def _follow(
+    live: LiveSnapshot, observe: Callable[[ClusterSnapshot], FleetStatus], output: str, *, detailed: bool
+) -> None:
+    async with live.running():
+        if output in ("json", "yaml"):
+            await _redraw(live, observe, _Documents(output).show)
+        elif not sys.stdout.isatty():
+            await _redraw(live, observe, _Lines().show)
+        else:
+            with Live(console=Console(), auto_refresh=False, vertical_overflow="crop") as screen:
+                await _redraw(live, observe, _Picture(screen, output, detailed=detailed).show)
+
+
+async def _redraw(live: LiveSnapshot, observe: Callable[[ClusterSnapshot], FleetStatus], show: Show) -> None:
+    """Show the fleet at every change, until cancelled."""
+    while True:
+        live.changed.clear()
+        began = time.monotonic()
+        show(observe(live.read()), live.failures())
+        await asyncio.sleep((time.monotonic() - began) * (1 / SHARE_OF_DRAWING - 1))
         try:
-            rows.append(_row(cluster))
-        except (LocalError, KubeError) as error:
-            unreadable.append(error)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
-    elif not (rows or unreadable):
-        click.echo("No local cluster. `instaslice up` starts one.")
-    else:
-        _table(rows)
-    for why in unreadable:
-        click.echo(f"error: {why}", err=True)
-    if unreadable or not all(running for row in rows for running in row.components.values()):
-        sys.exit(1)
+            async with asyncio.timeout(REDRAW_SECONDS):
+                await live.changed.wait()
+        except TimeoutError:
+            continue
 
 
-def _row(cluster: Cluster) -> ClusterStatus:
-    record = cluster.record()
-    spec = record.spec
-    return ClusterStatus(
-        name=cluster.name,
-        kubernetes=spec.kubernetes,
-        server=cluster.plane().server,
-        kubeconfig=str(cluster.kubeconfig),
-        nodes=spec.nodes,
-        gpus_per_node=spec.gpus,
-        model=spec.model,
-        real_node=spec.real_node,
-        bare=spec.bare,
-        components=cluster.components(),
-        nodes_ready=_nodes_ready(cluster) if cluster.processes.find("kube-apiserver") else None,
-    )
+class _Documents:
+    """A document at every change: JSON on one line, or YAML."""
+
+    def __init__(self, form: str) -> None:
+        self._form = form
+        self._before: FleetStatus | None = None
+
+    def show(self, status: FleetStatus, _failures: list[str]) -> None:
+        if self._before is not None and msgspec.structs.replace(status, now=self._before.now) == self._before:
+            return
+        self._before = status
+        if self._form == "json":
+            click.echo(msgspec.json.encode(status).decode())
+        else:
+            click.echo("---")
+            print_document(status, self._form)
 
 
-def _nodes_ready(cluster: Cluster) -> int | None:
-    async def count() -> int:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await cluster.count_ready()
+class _Lines:
+    """A line for each thing that changed."""
 
-    try:
-        return asyncio.run(count())
-    except (TimeoutError, Unreachable):
-        return None
+    def __init__(self) -> None:
+        self._before: FleetStatus | None = None
+        self._failures: list[str] = []
+
+    def show(self, status: FleetStatus, failures: list[str]) -> None:
+        at = status.now.astimezone().strftime("%H:%M:%S")
+        for line in changes(self._before, status):
+            click.echo(f"{at}  {line}")
+        for each in failures:
+            if each not in self._failures:
+                click.echo(f"{at}  not up to date: {each}")
+        self._before, self._failures = status, failures
+        sys.stdout.flush()
 
 
-def _table(rows: list[ClusterStatus]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+class _Picture:
+    """The picture again, as detailed as the terminal is high."""
 
-    console = Console(soft_wrap=True)
-    for row in rows:
-        table = Table("COMPONENT", "STATE", box=None, pad_edge=False)
-        for component, running in row.components.items():
-            table.add_row(component, "running" if running else "[red]not running[/red]")
-        real = " and a real one" if row.real_node else ""
-        bare = ", without InstaSlice" if row.bare else ""
-        ready = ", the API server does not answer" if row.nodes_ready is None else f", {row.nodes_ready} ready"
-        console.print(f"[bold]{row.name}[/bold]  Kubernetes {row.kubernetes}  {row.server}")
-        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}{ready}{bare}")
-        console.print(f"export KUBECONFIG={row.kubeconfig}", highlight=False)
-        console.print(table)
-        if not all(row.components.values()):
-            console.print(
-                f"`instaslice up {row.name}` starts what is missing; `instaslice down {row.name}` removes the cluster."
-            )
+    def __init__(self, screen: Live, output: str, *, detailed: bool) -> None:
+        self._screen = screen
+        self._output = output
+        self._detailed = detailed
+
+    def show(self, status: FleetStatus, failures: list[str]) -> None:
+        console = self._screen.console
+        stale = [Text(f"not up to date: {each}", style="red") for each in failures]
+        most = _detail(status, self._output, detailed=self._detailed)
+        for detail in sorted(Detail, reverse=True):
+            picture = Group(*stale, fleet_picture(status, detail, console.width))
+            if detail <= most and len(console.render_lines(picture)) < console.height:
+                break
+        self._screen.update(picture, refresh=True)

@@ -51,6 +51,6 @@ def command(name: str, port: int, source: Source, **changes: int | str | bool | 
   export PATH={Path(cluster.record().programs["kubectl"]).parent}:$PATH
   kubectl get {"nodes" if spec.bare else "nodes,instaslices"}
 
-  instaslice status{suffix}
+  instaslice clusters{suffix}
   instaslice down{suffix}"""
     )

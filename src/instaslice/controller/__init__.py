@@ -20,6 +20,8 @@
     condition_writer   writes it, and the Event that goes with it
     patches            the patch that removes a pod's gate
     explain            everything there is to say of one pod, and all pods that wait
+    fleet_status       the whole fleet: who holds which slot of each GPU, what still fits, who waits
+    held_slots         what takes room on a GPU
     slice_holders      who holds the slices that a pod waits for
     requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
     pod_request        its slices and amounts, worked out once for a pod

@@ -11,5 +11,8 @@ timeline        the states that pods have reached, and when
 documents       JSON and YAML for programs
 explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
+plain_table     tables of plain text
+fleet_picture   the fleet, for `instaslice status`
+fleet_changes   what has changed in it, line by line
 cluster_watch   watches pods and Instaslice objects for `timeline`
 """
