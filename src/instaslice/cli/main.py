@@ -5,6 +5,7 @@ that `instaslice --help` costs no more than click.
 """
 
 import importlib
+import os
 import sys
 from collections.abc import Mapping
 
@@ -72,6 +73,10 @@ def main() -> None:
         for each in leaves(group):
             click.echo(f"error: {each}", err=True)
         sys.exit(1)
+    except BrokenPipeError:
+        # Whoever read has read enough: `| head`. Python would complain once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
     except OSError as error:
         # A directory that cannot be written, a full disk: what the system says and where is all we know.
         where = f"{error.filename}: " if error.filename else ""

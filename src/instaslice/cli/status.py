@@ -3,6 +3,7 @@
 import asyncio
 import difflib
 import logging
+import os
 import sys
 import time
 from collections.abc import Callable, Collection
@@ -31,7 +32,7 @@ WIDTH_OF_LOGS = 120
 """Characters per line where nothing says how wide the output is."""
 REDRAW_SECONDS = 10.0
 """Ages go on where nothing changes; nothing is read for that."""
-SHARE_OF_DRAWING = 0.25
+SHARE_OF_DRAWING = 0.5
 """Of the time, at most: a fleet of thousands that changes all the time must not take a whole core."""
 EXAMPLES = """\b
 Examples:
@@ -100,13 +101,9 @@ def _print(status: FleetStatus, output: str, *, detailed: bool) -> None:
     if output in ("json", "yaml"):
         print_document(status, output)
         return
-    console = _console()
-    console.print(fleet_picture(status, _detail(status, output, detailed=detailed), console.width))
-
-
-def _console() -> Console:
-    # Lines of tables are cut on a terminal only: in a pipe nobody could see the rest.
-    return Console() if sys.stdout.isatty() else Console(width=WIDTH_OF_LOGS, soft_wrap=True)
+    console, cut = Console(), sys.stdout.isatty()
+    width = console.width if cut or os.environ.get("COLUMNS") else WIDTH_OF_LOGS
+    console.print(fleet_picture(status, _detail(status, output, detailed=detailed), width, cut=cut), crop=cut)
 
 
 def _detail(status: FleetStatus, output: str, *, detailed: bool) -> Detail:
@@ -172,6 +169,8 @@ class _Lines:
         for each in failures:
             if each not in self._failures:
                 click.echo(f"{at}  not up to date: {each}")
+        if self._failures and not failures:
+            click.echo(f"{at}  up to date again")
         self._before, self._failures = status, failures
         sys.stdout.flush()
 

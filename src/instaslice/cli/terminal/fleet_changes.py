@@ -14,7 +14,9 @@ def changes(before: FleetStatus | None, now: FleetStatus) -> Iterator[str]:
     for thing, text in new.items():
         if old.get(thing) != text:
             yield f"{thing}: {text}"
-    yield from (f"{thing}: gone" for thing in old if thing not in new)
+    for thing in old:
+        if thing not in new:
+            yield f"{thing}: {'no longer waits' if thing.startswith('pod ') else 'gone'}"
 
 
 def _facts(status: FleetStatus) -> dict[str, str]:

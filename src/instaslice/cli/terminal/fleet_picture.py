@@ -8,7 +8,7 @@ from enum import IntEnum
 from typing import Final
 from zlib import crc32
 
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
@@ -62,10 +62,11 @@ def fitting_detail(status: FleetStatus) -> Detail:
     return Detail.SLICES if sum(status.slots.values()) <= MOST_SLOTS else Detail.BARS
 
 
-def fleet_picture(status: FleetStatus, detail: Detail, width: int) -> Group:
-    """Everything, at most `width` wide where it is drawn; tables are as wide as their text."""
+def fleet_picture(status: FleetStatus, detail: Detail, width: int, *, cut: bool = True) -> Group:
+    """Everything. Bars are at most `width` wide; lines of tables end there too if they are `cut`, which they are on a
+    terminal. In a pipe nobody could see the rest."""
     shades = {slot.key: _colour(slot.key) for _, _, slot in _slots(status) if slot.key is not None}
-    parts: list[RenderableType] = [_headline(status)]
+    parts: list[Text] = [_headline(status)]
     match detail:
         case Detail.MODELS:
             parts += [*_models(status), *_troubles(status)]
@@ -80,6 +81,9 @@ def fleet_picture(status: FleetStatus, detail: Detail, width: int) -> Group:
     parts += _waiting(status, None if detail is Detail.EVERYTHING else MOST_WAITING)
     parts += [Text(f"left out  {each}", style="yellow") for each in status.left_out]
     parts += [Text(f"missing   {each}", style="yellow") for each in status.missing]
+    if not cut:
+        for part in parts:
+            part.no_wrap, part.overflow = True, "ignore"
     return Group(*parts)
 
 
@@ -109,7 +113,7 @@ def _headline(status: FleetStatus) -> Text:
     return Text(f"{fleet}: {slices}; {memory}; {waiting}", style="bold")
 
 
-def _bars(status: FleetStatus, shades: dict[Key, str], width: int) -> Iterator[RenderableType]:
+def _bars(status: FleetStatus, shades: dict[Key, str], width: int) -> Iterator[Text]:
     gpus = [gpu for node in status.nodes for gpu in node.gpus]
     if not gpus:
         return
@@ -188,8 +192,10 @@ def _room(gpu: GpuOccupancy) -> str:
         return gpu.out_of_use
     if not gpu.free_gb:
         return "full"
-    fits = f"fits {gpu.largest_fit}, " if gpu.largest_fit else "fits nothing, "
-    return f"{fits}{gpu.free_gb:.0f} GB free{f', {gpu.unusable_gb:.0f} unusable' if gpu.unusable_gb else ''}"
+    if not gpu.largest_fit:
+        return f"{gpu.free_gb:.0f} GB free, unusable"
+    unusable = f", {gpu.unusable_gb:.0f} unusable" if gpu.unusable_gb else ""
+    return f"fits {gpu.largest_fit}, {gpu.free_gb:.0f} GB free{unusable}"
 
 
 def _legend(status: FleetStatus) -> Text | None:
@@ -199,7 +205,7 @@ def _legend(status: FleetStatus) -> Text | None:
     return _dim("  ".join(marks)) if marks else None
 
 
-def _node_lines(status: FleetStatus, shades: dict[Key, str], width: int) -> Iterator[RenderableType]:
+def _node_lines(status: FleetStatus, shades: dict[Key, str], width: int) -> Iterator[Text]:
     """One character per memory slice."""
     names = max((len(node.name) for node in status.nodes), default=0)
     models = max((len(_gpus_of(node)) for node in status.nodes), default=0)
