@@ -60,7 +60,8 @@ async def test_who_holds_what_and_who_waits(sliced, stage):
     assert "fits " in text.splitlines()[2]
     assert ", 35 GB free" in text.splitlines()[2]
     (whale,) = [line for line in text.splitlines() if f"{stage.namespace}/whale" in line]
-    assert "7g.40gb needs 8 free memory slices on one GPU" in whale
+    assert "waiting for room" in whale
+    assert "room for 7g.40gb, but no such node admits the pod" in whale
 
     told = msgspec.json.decode((await status(sliced.kubeconfig, "-o", "json"))[0])
     (mine,) = [each for each in told["nodes"] if each["name"] == node]
