@@ -50,8 +50,9 @@ async def watching(kubeconfig, *words):
 
 async def test_who_holds_what_and_who_waits(sliced, stage):
     node = await stage.node()
-    await stage.create(pod("small"), pod("whale", "7g.40gb"))
+    await stage.create(pod("small"))
     await stage.running("small")
+    await stage.create(pod("whale", "7g.40gb"))
     await stage.waits("whale")
 
     text, _, code = await status(sliced.kubeconfig, "--node", node)
