@@ -6,6 +6,7 @@ import sys
 import click
 import msgspec
 
+from instaslice.cli.terminal import completions
 from instaslice.kube.errors import KubeError, Unreachable
 from instaslice.local.cluster import Cluster, all_clusters
 from instaslice.local.errors import LocalError
@@ -35,7 +36,7 @@ class ClusterStatus(msgspec.Struct):
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completions.clusters)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(name: str | None, output: str) -> None:
     """Show local clusters and whether their components run. Exits with 1 when one of them does not."""

@@ -6,7 +6,8 @@ from pathlib import Path
 import click
 
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.cli.terminal import explanations
+from instaslice.cli.terminal import completions, explanations
+from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.explained_workloads import KINDS, WorkloadAnswer, deployment_of, find_pod, read_workload
 from instaslice.controller.explain import Explainer, Explanation
@@ -28,12 +29,18 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME]", required=False)
-@click.option("-n", "--namespace", help="[default: that of the kubeconfig's context]")
+@click.argument(
+    "name",
+    metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME]",
+    required=False,
+    shell_complete=completions.workloads,
+)
+@click.option(
+    "-n", "--namespace", shell_complete=completions.namespaces, help="[default: that of the kubeconfig's context]"
+)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All that waits, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
-@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+@cluster_options
 @click.option(
     "--policy",
     type=click.Choice(policies.names()),

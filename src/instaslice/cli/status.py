@@ -17,6 +17,8 @@ from rich.text import Text
 
 from instaslice.api.live_snapshot import LiveSnapshot
 from instaslice.api.snapshot import ClusterSnapshot
+from instaslice.cli.terminal import completions
+from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.fleet_changes import changes
 from instaslice.cli.terminal.fleet_picture import Detail, fitting_detail, fleet_picture
@@ -49,11 +51,17 @@ Show = Callable[[FleetStatus, list[str]], None]
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--node", "nodes", multiple=True, metavar="NAME", help="Only this node, in full; may be repeated.")
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completions.nodes,
+    help="Only this node, in full; may be repeated.",
+)
 @click.option("-w", "--watch", is_flag=True, help="Go on, and show every change.")
 @click.option("-o", "--output", type=click.Choice(["text", "wide", "json", "yaml"]), default="text", show_default=True)
-@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+@cluster_options
 @click.option(
     "--policy",
     type=click.Choice(policies.names()),

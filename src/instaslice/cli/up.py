@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from instaslice.cli.terminal import completions
 from instaslice.cli.terminal.program_source import source_options
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import LATENCIES, Cluster, ClusterSpec
@@ -22,10 +23,10 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", default="default")
+@click.argument("name", default="default", shell_complete=completions.clusters)
 @click.option("--nodes", type=int, help=f"Emulated GPU nodes.  [default: {NEW.nodes}]")
 @click.option("--gpus", type=int, help=f"GPUs on each of them.  [default: {NEW.gpus}]")
-@click.option("--model", help=f"Their model.  [default: {NEW.model}]")
+@click.option("--model", shell_complete=completions.models, help=f"Their model.  [default: {NEW.model}]")
 @click.option("--real-node", is_flag=True, default=None, help="Add a real kubelet with containerd on this machine.")
 @click.option("--kueue", is_flag=True, default=None, help="Add Kueue.")
 @click.option("--bare/--no-bare", default=None, help="Kubernetes alone, without InstaSlice.  [default: no-bare]")

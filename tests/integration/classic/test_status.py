@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -172,3 +174,22 @@ async def test_an_api_server_that_does_not_answer_is_an_error(sliced, tmp_path, 
     text, errors, code = await status(tmp_path / "kubeconfig", *words)
     assert (text, code) == ("", 1)
     assert f"no answer from https://{nobody}" in errors
+
+
+async def test_kubectl_runs_and_completes_it_as_its_plugin(sliced, stage):
+    node = await stage.node()
+    await stage.create(pod("small"))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    env = {"PATH": path, "HOME": os.environ["HOME"], "KUBECONFIG": str(sliced.kubeconfig)}
+
+    async def kubectl(*words):
+        async with asyncio.timeout(PATIENCE):
+            program = sliced.record().programs["kubectl"]
+            process = await asyncio.create_subprocess_exec(program, *words, stdout=-1, env=env)
+            return (await process.communicate())[0].decode()
+
+    assert (await kubectl("instaslice", "status", "--node", node)).startswith("1 node, 1 GPU:")
+    assert (await kubectl("__complete", "instaslice", "stat")).startswith("status\tShow the fleet")
+    assert node in (await kubectl("__complete", "instaslice", "status", "--node", node[:-2])).splitlines()
+    names = await kubectl("__complete", "instaslice", "explain", "-n", stage.namespace, "pod/")
+    assert names.splitlines()[0] == "pod/small"
