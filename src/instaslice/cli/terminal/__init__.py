@@ -4,7 +4,7 @@ finite_range    numbers on the command line
 object_name     names of Kubernetes objects
 gpu_model       GPU models
 completions     what the shell completes a word to
-cluster_options options that say which cluster
+cluster_options  options that say which cluster
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
 signals         run until SIGTERM or Ctrl-C
