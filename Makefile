@@ -54,16 +54,17 @@ fmt: setup ## Format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages
+generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages, docs/reference
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
 	$(BIN)/python scripts/write_crds.py
 	$(BIN)/python scripts/write_protos.py
+	$(BIN)/python scripts/write_reference.py
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet
+	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/reference
 
 BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
 

@@ -20,6 +20,7 @@ from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
 from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Instaslice, PreparedSlice
+from instaslice.api.reasons import NodeEvent
 from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
@@ -252,7 +253,7 @@ class AgentProcess:
 
     def _warn_no_slice(self, note: str) -> None:
         for served in self._served.values():
-            served.warn("NoSlice", "Allocate", note)
+            served.warn(NodeEvent.NO_SLICE, "Allocate", note)
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
         log.warning("%s: %s", regarding.name, note)
@@ -260,7 +261,7 @@ class AgentProcess:
 
 
 def _warn_failed(warn: Warn, failed: PreparedSlice) -> None:
-    warn("SliceFailed", "Create", f"{failed.profile} at {failed.start}: {failed.reason}")
+    warn(NodeEvent.SLICE_FAILED, "Create", f"{failed.profile} at {failed.start}: {failed.reason}")
 
 
 def _reference(instaslice: Instaslice) -> ObjectReference:

@@ -14,6 +14,7 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.api.pods import gated, needed_slices, other_gates, was_given_slices, why_unbound
+from instaslice.api.reasons import PodReason
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
@@ -231,7 +232,7 @@ def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tup
     reservation = state.ledger.reservations.get(pod.metadata.uid)
     stage = Stage.STARTING if reservation is not None and reservation.phase(pod) is Phase.CREATED else Stage.CREATING
     written = pod.condition(names.SLICE_READY)
-    if stage is Stage.STARTING and written is not None and written.reason == "UngateRefused":
+    if stage is Stage.STARTING and written is not None and written.reason == PodReason.UNGATE_REFUSED:
         return stage, written.message  # only the controller has the API server's answer
     return stage, condition.message if condition else "is about to be ungated"
 

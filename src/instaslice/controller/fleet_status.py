@@ -18,7 +18,7 @@ from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explain import Explainer, Stage, WaitingPod
 from instaslice.controller.held_slots import HeldSlot, SlotState, held_slots
 from instaslice.controller.slice_holders import held_since
-from instaslice.geometry import Model, States, TooManyLayouts
+from instaslice.geometry import Model, States
 from instaslice.kube.core import Node, Pod
 from instaslice.kube.meta import Key, key_of
 from instaslice.placement import Policy
@@ -215,16 +215,12 @@ def _gpu(
 
 
 def _model(instaslice: Instaslice, name: str) -> tuple[Model | None, str]:
-    """The model of a GPU, and why nothing can be placed by it."""
+    """The model of a GPU, or why nothing can be placed by it."""
     listed = next((each for each in instaslice.status.models if each.name == name), None)
     if listed is None:
         return None, f"it is of a model {name} that its node does not list"
-    model = listed.model()
-    try:
-        States.of(model)
-    except TooManyLayouts as error:
-        return model, str(error)
-    return model, ""
+    found = listed.checked()
+    return (None, found) if isinstance(found, str) else (found, "")
 
 
 def _room(model: Model, slots: Iterable[HeldSlot], free: int) -> _Room:

@@ -9,6 +9,7 @@ from itertools import islice
 
 from instaslice.api import names
 from instaslice.api.pods import gated, other_gates, why_unbound
+from instaslice.api.reasons import PodReason
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.feasible_nodes import (
     CORDONED,
@@ -40,7 +41,7 @@ class PodCondition:
     `substance` has changed."""
 
     ready: bool
-    reason: str
+    reason: PodReason
     message: str
     warning: bool = False
     message_matters: bool = False
@@ -56,7 +57,7 @@ def condition_of(state: ClusterState, placer: PodPlacer, uid: str) -> PodConditi
         return None
     if why := state.quarantine.why(ObjectKind.POD, uid):
         message = f"InstaSlice cannot handle this pod and leaves it alone, with all it holds, until it changes: {why}"
-        return PodCondition(False, "SetAside", message, warning=True)
+        return PodCondition(False, PodReason.SET_ASIDE, message, warning=True)
     reservation = state.ledger.reservations.get(uid)
     if reservation is not None:
         return _gated(state, reservation, pod) if gated(pod) else _ungated(state, reservation, pod)
@@ -67,28 +68,30 @@ def _gated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondit
     """Its slices are reserved, and the gate is still there."""
     where = f"{_listed(state, reservation)} on node {reservation.node}"
     if reservation.phase(pod) is not Phase.CREATED:
-        return PodCondition(False, "Creating", f"{where}: being created")
+        return PodCondition(False, PodReason.CREATING, f"{where}: being created")
     if why := reservation.ungate_refused:
         message = f"{where}: created, but the gate stays, as the API server refuses its removal: {why}"
-        return PodCondition(False, "UngateRefused", message, warning=True)
+        return PodCondition(False, PodReason.UNGATE_REFUSED, message, warning=True)
     if unready := state.ledger.nodes[reservation.node].unready:
         message = f"{where}: created, but no pod can start there now: {unready}"
-        return PodCondition(False, "NodeNotServing", message)
-    return PodCondition(False, "Creating", f"{where}: created, and about to be ungated")
+        return PodCondition(False, PodReason.NODE_NOT_SERVING, message)
+    return PodCondition(False, PodReason.CREATING, f"{where}: created, and about to be ungated")
 
 
 def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondition:
     if reservation.overdue and not pod.spec.node_name:
         why = f"not bound to node {reservation.node} ({why_unbound(pod)})"
-        return PodCondition(False, "NotBound", f"{why}; keeps its slices until another pod needs them", warning=True)
+        return PodCondition(
+            False, PodReason.NOT_BOUND, f"{why}; keeps its slices until another pod needs them", warning=True
+        )
     if failed := reservation.failed:
-        return PodCondition(False, "SliceLost", failed, warning=True)
+        return PodCondition(False, PodReason.SLICE_LOST, failed, warning=True)
     closed = state.ledger.closed(reservation.node)
     gpus = dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations)
     unhealthy = [closed[gpu][HEALTH] for gpu in gpus if HEALTH in closed.get(gpu, {})]
     if unhealthy:
-        return PodCondition(False, "GpuUnhealthy", "; ".join(unhealthy), warning=True)
-    return PodCondition(True, "SliceReady", f"{_listed(state, reservation)} on node {reservation.node}")
+        return PodCondition(False, PodReason.GPU_UNHEALTHY, "; ".join(unhealthy), warning=True)
+    return PodCondition(True, PodReason.SLICE_READY, f"{_listed(state, reservation)} on node {reservation.node}")
 
 
 def _lost(state: ClusterState, pod: Pod) -> PodCondition:
@@ -100,28 +103,28 @@ def _lost(state: ClusterState, pod: Pod) -> PodCondition:
         why = f"it was bound to node {name}, bypassing the scheduler: its slices were on node {sent}, and were released"
     elif name and (node is None or not node.ready):
         why = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were released"
-    return PodCondition(False, "SliceLost", why, warning=True)
+    return PodCondition(False, PodReason.SLICE_LOST, why, warning=True)
 
 
 def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition | None:
     """It has the gate, and no slices are reserved for it."""
     uid = pod.metadata.uid
     if others := other_gates(pod):
-        return PodCondition(False, "Gated", f"waits for other gates first: {', '.join(others)}")
+        return PodCondition(False, PodReason.GATED, f"waits for other gates first: {', '.join(others)}")
     if invalid := placer.request(pod).invalid:
         message = f"{invalid}; delete the pod and ask for slices that exist"
-        return PodCondition(False, "BadRequest", message, warning=True)
+        return PodCondition(False, PodReason.BAD_REQUEST, message, warning=True)
     if why := state.backing_off.get(uid):
-        return PodCondition(False, "Waiting", f"{why}; it is tried again after a backoff")
+        return PodCondition(False, PodReason.WAITING, f"{why}; it is tried again after a backoff")
     if uid not in state.queue:
         return None
     if held := state.filters.for_pod(pod).rules_out_all:
-        return PodCondition(False, "WaitingForVolume", held, message_matters=True)
+        return PodCondition(False, PodReason.WAITING_FOR_VOLUME, held, message_matters=True)
     refusal = placer.refusal(pod)
     if refusal is None:
         return None
     wait = _Wait(state, placer, pod, refusal)
-    return PodCondition(False, "Waiting", wait.message(), substance=wait.substance)
+    return PodCondition(False, PodReason.WAITING, wait.message(), substance=wait.substance)
 
 
 def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:
