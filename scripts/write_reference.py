@@ -7,6 +7,7 @@ instaslice    from the definition of the Instaslice object
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -63,7 +64,8 @@ def one_command(command: click.Command, context: click.Context) -> str:
     rows = [(f"`{flags}`", about) for flags, about in filter(None, records) if about and "--help" not in flags]
     help_text = "\n\n".join(" ".join(each.split()) for each in (command.help or "").split("\n\n"))
     examples = (command.epilog or "").replace("\b", "").strip().partition("\n")[2]
-    shown = "\n".join(line.strip() for line in examples.splitlines())
+    # What an example is for stands two spaces or more behind it.
+    shown = "\n".join(re.sub(r"(\S {2,})(?=\S)", r"\1# ", line.strip(), count=1) for line in examples.splitlines())
     return (
         f"## {context.info_name}\n\n{help_text}\n\n"
         f"Usage: `{usage}`\n\n" + table(("flag", "what it does"), rows) + f"\n```console\n{shown}\n```\n"

@@ -38,12 +38,12 @@ SHARE_OF_DRAWING = 0.5
 """Of the time, at most: a fleet of thousands that changes all the time must not take a whole core."""
 EXAMPLES = """\b
 Examples:
-  instaslice status                   the fleet of the kubeconfig's cluster
-  instaslice status --watch           drawn again whenever it changes; Ctrl-C ends it
-  instaslice status -o wide           every GPU, slice and waiting pod, with MIG UUIDs
-  instaslice status --node gpu-3      one node, in full
-  instaslice status -o json           for programs; also yaml
-  instaslice status --watch | tee log each change as a line
+  instaslice status                      the fleet of the kubeconfig's cluster
+  instaslice status --watch              drawn again whenever it changes; Ctrl-C ends it
+  instaslice status --watch | tee log    each change as a line
+  instaslice status -o wide              every GPU, slice and waiting pod, with MIG UUIDs
+  instaslice status --node gpu-3         one node, in full
+  instaslice status -o json              for programs; also yaml
 """
 
 Show = Callable[[FleetStatus, list[str]], None]
