@@ -85,10 +85,12 @@ class LiveSnapshot:
             forbidden=self._first.forbidden,
         )
 
-    def failures(self) -> list[str]:
-        """Why watches are broken now: what `read` returns may be out of date."""
-        broken = [each.reflector.failure for each in self._kinds.values()]
-        return list(dict.fromkeys(str(each) for each in broken if each is not None))
+    def failure(self) -> str:
+        """Why watches are broken now, by the first of them: what `read` returns may be out of date. "" where all are
+        well."""
+        broken = [each.reflector.failure for each in self._kinds.values() if each.reflector.failure is not None]
+        more = f" (and {len(broken) - 1} other watches)" if len(broken) > 1 else ""
+        return f"{broken[0]}{more}" if broken else ""
 
     def _objects(self, resource: Resource[Any]) -> list[Any]:
         kind = self._kinds.get(resource.plural)

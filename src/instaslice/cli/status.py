@@ -46,8 +46,8 @@ Examples:
   instaslice status -o json              for programs; also yaml
 """
 
-Show = Callable[[FleetStatus, list[str]], None]
-"""Gets the fleet, and why it may be out of date."""
+Show = Callable[[FleetStatus, str], None]
+"""Gets the fleet, and why it may be out of date; "" where it is not."""
 
 
 @click.command(epilog=EXAMPLES)
@@ -136,7 +136,7 @@ async def _redraw(live: LiveSnapshot, observe: Callable[[ClusterSnapshot], Fleet
     while True:
         live.changed.clear()
         began = time.monotonic()
-        show(observe(live.read()), live.failures())
+        show(observe(live.read()), live.failure())
         await asyncio.sleep((time.monotonic() - began) * (1 / SHARE_OF_DRAWING - 1))
         try:
             async with asyncio.timeout(REDRAW_SECONDS):
@@ -152,7 +152,7 @@ class _Documents:
         self._form = form
         self._before: FleetStatus | None = None
 
-    def show(self, status: FleetStatus, _failures: list[str]) -> None:
+    def show(self, status: FleetStatus, _failure: str) -> None:
         if self._before is not None and msgspec.structs.replace(status, now=self._before.now) == self._before:
             return
         self._before = status
@@ -168,18 +168,17 @@ class _Lines:
 
     def __init__(self) -> None:
         self._before: FleetStatus | None = None
-        self._failures: list[str] = []
+        self._stale = False
 
-    def show(self, status: FleetStatus, failures: list[str]) -> None:
+    def show(self, status: FleetStatus, failure: str) -> None:
         at = status.now.astimezone().strftime("%H:%M:%S")
         for line in changes(self._before, status):
             click.echo(f"{at}  {line}")
-        for each in failures:
-            if each not in self._failures:
-                click.echo(f"{at}  not up to date: {each}")
-        if self._failures and not failures:
+        if failure and not self._stale:
+            click.echo(f"{at}  not up to date: {failure}")
+        elif self._stale and not failure:
             click.echo(f"{at}  up to date again")
-        self._before, self._failures = status, failures
+        self._before, self._stale = status, bool(failure)
         sys.stdout.flush()
 
 
@@ -191,9 +190,9 @@ class _Picture:
         self._output = output
         self._detailed = detailed
 
-    def show(self, status: FleetStatus, failures: list[str]) -> None:
+    def show(self, status: FleetStatus, failure: str) -> None:
         console = self._screen.console
-        stale = [Text(f"not up to date: {each}", style="red") for each in failures]
+        stale = [Text(f"not up to date: {failure}", style="red")] if failure else []
         most = _detail(status, self._output, detailed=self._detailed)
         for detail in sorted(Detail, reverse=True):
             picture = Group(*stale, fleet_picture(status, detail, console.width))
