@@ -34,7 +34,7 @@ from instaslice.placement.rehearsal import NEVER, Arrival, poisson_arrivals
 HELD_OUT = 20_261_116
 """Seed of the mixes. Everything was chosen on mixes of seeds 7 and 8."""
 VARIANTS_TRIED = 45
-"""Tables that were compared on the tuning mixes before the portfolio of 13 was fixed. Of the rehearsal itself two
+"""Tables that were compared on the tuning mixes before the portfolio was fixed. Of the rehearsal itself two
 lengths were tried."""
 LOADS = (0.9, 1.0, 1.1)
 WARM_UP = 4.0

@@ -14,7 +14,7 @@ from instaslice.kube.core import EVENTS
 @pytest.fixture
 async def node(machine, agent):
     made = await machine()
-    await agent.start("--deadline", "1")
+    await agent.start("--deadline", "1", "--grace", "1")
     await made.serving()
     return made
 

@@ -8,7 +8,7 @@ from fitting import container, pod
 from waiting import until
 
 from instaslice.api import names, roles
-from instaslice.controller.autoscaling import MANAGER, PRIORITY_CLASSES, AutoscalingHints
+from instaslice.controller.autoscaling import PRIORITY_CLASSES, AutoscalingHints
 from instaslice.controller.placeholders import PRIORITY
 from instaslice.doctor import check
 from instaslice.kube.client import Client, Selector
@@ -26,7 +26,7 @@ async def test_the_controller_makes_placeholders_with_what_the_flag_grants_and_r
 
     async def granted():
         with suppress(Forbidden):
-            await controller.apply(PRIORITY_CLASSES, PRIORITY, manager=MANAGER, force=True)
+            await controller.apply(PRIORITY_CLASSES, PRIORITY, manager=names.CONTROLLER, force=True)
             return True
 
     objects, waits = ClusterObjects(client), pod(container(cpu="1", **{"gpu.das.com/mig-1g.5gb": "1"}))
