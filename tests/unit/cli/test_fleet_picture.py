@@ -1,14 +1,13 @@
 """What `instaslice status` prints of a fleet, and of what has changed in it."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 import pytest
-from gpu_nodes import allocation, made, node
+from gpu_nodes import NOW, allocation, fleet, made, node
 from rich.console import Console
 
 from instaslice.api.instaslice import AllocationState, Health
-from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.terminal.fleet_changes import changes
 from instaslice.cli.terminal.fleet_picture import (
     MOST_BARS,
@@ -19,16 +18,7 @@ from instaslice.cli.terminal.fleet_picture import (
     fleet_picture,
 )
 from instaslice.controller.explain import Stage
-from instaslice.controller.fleet_status import QueuedPod, fleet_status
-from instaslice.placement import policies
-
-NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
-
-
-def fleet(*instaslices, **more):
-    cluster = ClusterSnapshot(pods=[], nodes=[], instaslices=instaslices, now=NOW, forbidden=["nodes"])
-    found = fleet_status(cluster, policies.named("adaptive"))
-    return msgspec.structs.replace(found, missing=[], **more)
+from instaslice.controller.fleet_status import QueuedPod
 
 
 def queued(position, name="w", message="nothing is free; a slice must end"):

@@ -3,8 +3,7 @@
 import msgspec
 import pytest
 import yaml
-from gpu_nodes import allocation, made, node
-from test_fleet_picture import fleet
+from gpu_nodes import allocation, fleet, made, node
 
 from instaslice.cli.status import _Documents, _Lines
 
