@@ -28,7 +28,7 @@ class WatchedKind:
         self._changed = changed
         self._unread: dict[Key, UnreadObject] = {}
         self.reflector = Reflector(
-            client, resource, self.objects, clock=clock, rng=random.Random(), unreadable=self._set_unread
+            client, resource, self.objects, clock=clock, rng=random.Random(), unreadable=self.set_unread
         )
         self.objects.on_change(self._update)
 
@@ -36,7 +36,7 @@ class WatchedKind:
     def unread(self) -> list[UnreadObject]:
         return list(self._unread.values())
 
-    def _set_unread(self, metadata: ObjectMeta, error: Unreadable) -> None:
+    def set_unread(self, metadata: ObjectMeta, error: Unreadable) -> None:
         key = Key(metadata.namespace, metadata.name)
         self._unread[key] = UnreadObject.of(self._resource, key, error)
         self._changed.set()

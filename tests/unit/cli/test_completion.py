@@ -1,24 +1,21 @@
 """Completion, in real shells: what is typed before the tab key becomes a command that runs."""
 
 import os
-import pty
-import select
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import yaml
 from click.shell_completion import ShellComplete
+from terminals import HANGS, Terminal
 
 from instaslice import __version__
 from instaslice.cli.main import COMMANDS, COMPLETE_VARIABLE, instaslice
 from instaslice.geometry import models
 
 BIN = Path(sys.executable).parent
-HANGS = 60.0
 SETUP = {
     "bash": "source <(instaslice completion bash)",
     "zsh": "autoload -Uz compinit; compinit -u -D; source <(instaslice completion zsh)",
@@ -30,32 +27,6 @@ QUIET = {"bash": ["--norc", "--noprofile", "-i"], "zsh": ["-f", "-i"], "fish": [
 def environment(home, **more):
     told = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(home), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
     return {**told, **more}
-
-
-class Terminal:
-    """A shell on a terminal of its own."""
-
-    def __init__(self, words, env):
-        self._pid, self._fd = pty.fork()
-        if self._pid == 0:
-            os.execvpe(words[0], words, env)
-        self.shown = ""
-
-    def type(self, text):
-        os.write(self._fd, text.encode())
-
-    def until(self, text):
-        """Read until it has been shown."""
-        end = time.monotonic() + HANGS
-        while text not in self.shown:
-            ready, _, _ = select.select([self._fd], [], [], max(0, end - time.monotonic()))
-            assert ready, f"{text!r} did not come:\n{self.shown}"
-            self.shown += os.read(self._fd, 65536).decode(errors="replace")
-
-    def close(self):
-        os.kill(self._pid, 9)
-        os.waitpid(self._pid, 0)
-        os.close(self._fd)
 
 
 @pytest.mark.parametrize("shell", SETUP)
