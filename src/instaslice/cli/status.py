@@ -96,6 +96,8 @@ def _only(status: FleetStatus, names: Collection[str]) -> FleetStatus:
     """The fleet without other nodes. Raises BadInput where there is no such node."""
     if not names:
         return status
+    if why := status.missing.get("instaslices"):
+        raise BadInput(f"nodes cannot be chosen: {why}")
     there = {node.name for node in status.nodes}
     for name in names:
         if name not in there:

@@ -96,15 +96,15 @@ class ModelTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything `instaslice status` prints."""
+    """Everything that `instaslice status` prints."""
 
     nodes: list[NodeOccupancy]
     waiting: list[QueuedPod]
     models: list[ModelTotals]
     slots: dict[str, int]
     """State → how many slots are in it."""
-    missing: list[str]
-    """What could not be looked at, and the permission that it takes."""
+    missing: dict[str, str]
+    """Kind that may not be listed (pods, nodes, instaslices) → what is not shown for that, and what to grant."""
     left_out: list[str]
     """Objects that could not be read, and why."""
     now: datetime
@@ -127,7 +127,7 @@ def fleet_status(cluster: ClusterSnapshot, policy: Policy) -> FleetStatus:
         waiting=waiting,
         models=_totals(found),
         slots=_slots(found),
-        missing=[_missing(kind) for kind in cluster.forbidden],
+        missing={kind: _missing(kind) for kind in cluster.forbidden},
         left_out=left_out,
         now=cluster.now,
     )
@@ -158,7 +158,7 @@ def _as_written(pod: Pod) -> QueuedPod:
 
 def _node(instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, Node] | None) -> NodeOccupancy:
     name = instaslice.metadata.name
-    out_of_use = _node_out(instaslice, nodes.get(name) if nodes is not None else None, known=nodes is not None)
+    out_of_use = _node_out(instaslice, nodes)
     models = {gpu.model: _model(instaslice, gpu.model) for gpu in instaslice.status.gpus}
     gpus = [_gpu(instaslice, gpu, *models[gpu.model], pods, out_of_use) for gpu in instaslice.status.gpus]
     gpus.sort(key=lambda gpu: gpu.index if gpu.index is not None else -1)
@@ -168,12 +168,16 @@ def _node(instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, N
     return NodeOccupancy(name=name, gpus=gpus, out_of_use=out_of_use)
 
 
-def _node_out(instaslice: Instaslice, node: Node | None, *, known: bool) -> str:
+def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None) -> str:
+    """Why nothing is placed on the node, as far as `nodes` may be read."""
+    node = None
+    if nodes is not None:
+        node = nodes.get(instaslice.metadata.name)
+        if node is None:
+            return "the node does not exist"
+        if not node.ready:
+            return "not ready"
     serving = next((each for each in instaslice.status.conditions if each.type == READY), None)
-    if known and node is None:
-        return "the node does not exist"
-    if node is not None and not node.ready:
-        return "not ready"
     if serving is not None and serving.status is ConditionStatus.FALSE:
         return f"its agent does not serve: {serving.message or serving.reason}"
     return "cordoned" if node is not None and node.spec.unschedulable else ""
@@ -206,11 +210,11 @@ def _gpu(
         out_of_use=out_of_use,
         slots=[_holder(slot, pods) for slot in slots],
         largest_fit=room.largest_fit,
-        total_gb=model.memory_gb if model else 0,
+        total_gb=float(model.memory_gb) if model else 0.0,
         held_gb=round(gb * held, 1),
-        free_gb=0 if out_of_use else round(gb * (width - held), 1),
+        free_gb=0.0 if out_of_use else round(gb * (width - held), 1),
         unusable_gb=round(gb * room.unusable, 1),
-        out_of_use_gb=round(gb * (width - held), 1) if out_of_use else 0,
+        out_of_use_gb=round(gb * (width - held), 1) if out_of_use else 0.0,
     )
 
 

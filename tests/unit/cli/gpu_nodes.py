@@ -56,7 +56,7 @@ def fleet(*instaslices, **changes):
     """What `instaslice status` knows of these nodes; `changes` are fields of the FleetStatus."""
     cluster = ClusterSnapshot(pods=[], nodes=[], instaslices=instaslices, now=NOW, forbidden=["nodes"])
     found = fleet_status(cluster, policies.named(policies.DEFAULT))
-    return msgspec.structs.replace(found, missing=[], **changes)
+    return msgspec.structs.replace(found, **{"missing": {}, **changes})
 
 
 def pod(name="train", *, gated=True, phase="Pending", on="", says=None):

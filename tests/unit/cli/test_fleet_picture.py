@@ -130,6 +130,19 @@ def test_a_long_queue_is_cut_and_the_rest_counted():
     assert "more:" not in drawn(status, Detail.EVERYTHING)
 
 
+@pytest.mark.parametrize(
+    "kind, headline",
+    [
+        pytest.param("pods", "1 node, 1 GPU: 1 slice held; 20 of 40 GB free", id="not who waits"),
+        pytest.param("instaslices", "0 pods wait", id="not the GPUs"),
+    ],
+)
+def test_nothing_is_counted_that_could_not_be_read(kind, headline):
+    lines = drawn(fleet(TRAIN, missing={kind: f"{kind} may not be listed"})).splitlines()
+    assert lines[0] == headline
+    assert lines[-1] == f"missing   {kind} may not be listed"
+
+
 def test_what_has_changed_is_a_line_each():
     before = fleet(node([allocation("train", "3g.20gb", 4)]), waiting=[queued(1), queued(2, "x")])
     after = fleet(TRAIN, waiting=[queued(1, "x")], left_out=["pod team-a/odd: is odd"])

@@ -194,8 +194,8 @@ def test_what_may_not_be_read_is_named_and_costs_only_itself(forbidden, out_of_u
     pods = [] if forbidden == "pods" else [pod("w", "7g.40gb", gates=[GATE], phase="Pending")]
     nodes = [] if forbidden == "nodes" else [node()]
     found = status([instaslice(promised)], pods, nodes, forbidden=[forbidden])
-    assert [each.partition(" ")[0] for each in found.missing] == [forbidden]
-    assert found.missing[0].endswith(f"grant `list` on {forbidden}")
+    assert list(found.missing) == [forbidden]
+    assert found.missing[forbidden].endswith(f"grant `list` on {forbidden}")
     assert found.nodes[0].out_of_use == out_of_use
     assert found.nodes[0].gpus[0].slots[0].pod == "team-a/train"
     assert [each.pod for each in found.waiting] == waiting

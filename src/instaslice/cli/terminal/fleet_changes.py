@@ -36,5 +36,5 @@ def _facts(status: FleetStatus) -> dict[str, str]:
         position = f", position {each.position}" if each.position is not None else ""
         facts[f"pod {each.pod}"] = f"{each.stage}{position}: {each.message}"
     facts |= {f"left out: {each}": "cannot be read" for each in status.left_out}
-    facts |= {f"missing: {each}": "not permitted" for each in status.missing}
+    facts |= {f"missing: {kind}": why for kind, why in status.missing.items()}
     return facts

@@ -80,7 +80,7 @@ def fleet_picture(status: FleetStatus, detail: Detail, width: int, *, cut: bool 
         parts.append(_dim("`instaslice status -o wide` lists all slices, --node NAME those of one node"))
     parts += _waiting(status, None if detail is Detail.EVERYTHING else MOST_WAITING)
     parts += [Text(f"left out  {each}", style="yellow") for each in status.left_out]
-    parts += [Text(f"missing   {each}", style="yellow") for each in status.missing]
+    parts += [Text(f"missing   {each}", style="yellow") for each in status.missing.values()]
     if not cut:
         for part in parts:
             part.no_wrap, part.overflow = True, "ignore"
@@ -93,12 +93,20 @@ def _colour(pod: Key) -> str:
 
 
 def _headline(status: FleetStatus) -> Text:
-    gpus = sum(model.gpus for model in status.models)
+    parts = []
+    if "instaslices" not in status.missing:
+        parts.append(_fleet_and_memory(status))
+    if "pods" not in status.missing:
+        parts.append(f"{_count(len(status.waiting), 'pod')} {'waits' if len(status.waiting) == 1 else 'wait'}")
+    return Text("; ".join(parts), style="bold")
+
+
+def _fleet_and_memory(status: FleetStatus) -> str:
     unhealthy = sum(model.unhealthy for model in status.models)
-    held = status.slots.get(SlotState.CREATED, 0)
-    others = [
-        f"{count} {MEANINGS[SlotState(state)]}" for state, count in status.slots.items() if state != SlotState.CREATED
-    ]
+    fleet = f"{_count(len(status.nodes), 'node')}, {_count(sum(model.gpus for model in status.models), 'GPU')}"
+    fleet += f" ({unhealthy} unhealthy)" if unhealthy else ""
+    slices = [f"{_count(status.slots.get(SlotState.CREATED, 0), 'slice')} held"]
+    slices += [f"{count} {MEANINGS[state]}" for state in MARKS if MARKS[state] and (count := status.slots.get(state))]
     total, free, unusable, out = (
         sum(getattr(model, name) for model in status.models)
         for name in ("total_gb", "free_gb", "unusable_gb", "out_of_use_gb")
@@ -106,11 +114,7 @@ def _headline(status: FleetStatus) -> Text:
     memory = f"{free:.0f} of {total:.0f} GB free"
     memory += f", {unusable:.0f} of them unusable" if unusable else ""
     memory += f", {out:.0f} out of use" if out else ""
-    fleet = f"{_count(len(status.nodes), 'node')}, {_count(gpus, 'GPU')}"
-    fleet += f" ({unhealthy} unhealthy)" if unhealthy else ""
-    slices = ", ".join([f"{_count(held, 'slice')} held", *others])
-    waiting = f"{_count(len(status.waiting), 'pod')} {'waits' if len(status.waiting) == 1 else 'wait'}"
-    return Text(f"{fleet}: {slices}; {memory}; {waiting}", style="bold")
+    return f"{fleet}: {', '.join(slices)}; {memory}"
 
 
 def _bars(status: FleetStatus, shades: dict[Key, str], width: int) -> Iterator[Text]:
