@@ -38,11 +38,6 @@ class SlotHolder(msgspec.Struct, frozen=True, kw_only=True):
     mig_uuid: str = ""
     reason: str = ""
 
-    @property
-    def key(self) -> Key | None:
-        namespace, _, name = self.pod.partition("/")
-        return Key(namespace, name) if name else None
-
 
 class GpuOccupancy(msgspec.Struct, frozen=True, kw_only=True):
     """One GPU. Where nothing may be placed (`out_of_use` says why), its free memory counts as out of use."""

@@ -5,14 +5,14 @@ import pytest
 import yaml
 from gpu_nodes import allocation, fleet, made, node
 
-from instaslice.cli.status import _Documents, _Lines
+from instaslice.cli.terminal.fleet_watch import Documents, Lines
 
 EMPTY = fleet(node())
 HELD = fleet(node([allocation("train")], [made("train")]))
 
 
 def test_an_outage_is_said_once_and_so_is_its_end(capsys):
-    lines = _Lines()
+    lines = Lines()
     for failure in ("", "no answer", "still no answer", ""):
         lines.show(EMPTY, failure)
     printed = [each.partition("  ")[2] for each in capsys.readouterr().out.splitlines()]
@@ -22,7 +22,7 @@ def test_an_outage_is_said_once_and_so_is_its_end(capsys):
 
 @pytest.mark.parametrize("form", ["json", "yaml"])
 def test_a_document_follows_only_where_something_has_changed(form, capsys):
-    documents = _Documents(form)
+    documents = Documents(form)
     later = msgspec.structs.replace(EMPTY, now=EMPTY.now.replace(year=2027))
     for status in (EMPTY, later, HELD, HELD):
         documents.show(status, "")

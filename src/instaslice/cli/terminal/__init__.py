@@ -15,6 +15,8 @@ explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
 plain_table     tables of plain text
 fleet_picture   the fleet, for `instaslice status`
+gpu_lines       its GPUs, as bars or with a character per memory slice
+fleet_watch     the same at every change: drawn again, as lines or as documents
 fleet_changes   what has changed in it, line by line
 cluster_watch   watches pods and Instaslice objects for `timeline`
 """
