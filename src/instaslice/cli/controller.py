@@ -30,6 +30,9 @@ from instaslice.placement import policies
 log = logging.getLogger(__name__)
 
 LEASE = "instaslice-controller"
+SWITCH_SECONDS = 0.0005
+"""After which a thread that computes hands the interpreter to the event loop; with Python's own 5 ms every answer of
+the API server would wait that long while the placement policy learns."""
 EXAMPLES = """\b
 Examples:
   instaslice controller                            in a cluster, as one of two replicas
@@ -151,6 +154,7 @@ def command(
 
     async def run() -> None:
         freeze_heap()
+        sys.setswitchinterval(SWITCH_SECONDS)
         async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(rate)) as client:
             try:
                 await run_until_signalled(lead_once(client))

@@ -101,15 +101,14 @@ class Dispatcher:
         ledger = self.state.ledger
         policy = ledger.placer.policy
         recalled = dict(policy.asked)
-        if not recalled:
-            # The only record of what was asked for before is what was placed.
-            for reservation in ledger.reservations.values():
-                ledger.placer.arrived(Demand(tuple(tracked.allocation.profile for tracked in reservation.allocations)))
+        policy.recall({})
+        for reservation in ledger.reservations.values():
+            ledger.placer.arrived(Demand(tuple(tracked.allocation.profile for tracked in reservation.allocations)))
         for uid in {**ledger.reservations, **self.state.pods}:
             self._pods.reconcile(uid)
-        if recalled:
-            # Pods that already wait arrived in an earlier process, which counted them.
-            policy.recall(recalled)
+        # Pods that run or wait arrived in an earlier process, which counted them, unless it ended just after.
+        present = policy.asked
+        policy.recall({name: max(recalled.get(name, 0.0), present.get(name, 0.0)) for name in {**recalled, **present}})
         for name in ledger.nodes:
             self._orders.write_spec(name, soon=False)
         self._orders.wake()

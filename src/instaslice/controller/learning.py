@@ -6,8 +6,9 @@ it the policy starts over.
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
-from math import inf, nan
+from math import nan
 from typing import Final
 
 from instaslice.api import names
@@ -27,8 +28,10 @@ QUIET_SECONDS: Final = 20.0
 """Without arrivals: a time for the policy to learn, which takes a second or more of the processor."""
 LONGEST_WAIT_SECONDS: Final = 120.0
 """After which it learns although pods keep arriving."""
-SAVE_SECONDS: Final = 60.0
-"""Between two writes of the record."""
+FORGETTABLE: Final = 0.1
+"""The part of what is known that may be missing from the record: so a pod costs next to no write of it."""
+MOST_SLICES: Final = 1e9
+"""A larger number in the record is no number of slices, whoever wrote it."""
 
 
 class Learning:
@@ -52,33 +55,35 @@ class Learning:
         self._clock = clock
         self._key = Key(namespace, names.DEMAND)
         self._leads = leads
-        self._saved: Mapping[str, str] = {}
-        self._save_at = clock.monotonic() + SAVE_SECONDS
+        self._saved: Mapping[str, float] = {}
+        self._recalled = False
+        """Whether the record was read. Until then it is not written, as that would replace what is there."""
         self._refused = ""
         """Why the record could last not be read or written."""
         self._known = 0
         """Arrivals of earlier processes."""
 
     async def recall(self) -> None:
-        """Have the policy remember what arrived in earlier processes."""
+        """Have the policy remember what arrived in earlier processes, beside what arrived since. Where the API server
+        does not answer, `run` tries again: pods do not wait for this."""
         try:
             record = await self._client.get(CONFIG_MAPS, self._key)
         except NotFound:
+            self._recalled = True
             return
-        except (Forbidden, Unreadable) as error:
+        except KubeError as error:
+            self._recalled = isinstance(error, Forbidden | Unreadable)
             self._warn(error)
             return
+        self._recalled = True
         asked = asked_in(record)
         if asked:
-            self._policy.recall(asked)
-            self._saved, self._known = data_of(self._policy.asked), round(sum(self._policy.asked.values()))
+            self._saved, self._known = asked, round(sum(asked.values()))
+            self._policy.recall(dict(Counter(asked) + Counter(self._policy.asked)))
 
     async def run(self) -> None:
         """Learns after some tens of arrivals, then less and less often, in a quiet moment if one comes soon."""
         learn_at, waited = FIRST_TUNING, 0.0
-        if self._arrivals >= learn_at:
-            await self._learn()
-            learn_at = next_tuning(self._arrivals)
         while True:
             before = self._arrivals
             await self._clock.sleep(QUIET_SECONDS)
@@ -88,38 +93,48 @@ class Learning:
                 if quiet or waited >= LONGEST_WAIT_SECONDS:
                     await self._learn()
                     learn_at, waited = next_tuning(self._arrivals), 0.0
-            if self._clock.monotonic() >= self._save_at:
+            if self._recalled:
                 await self._save()
+            else:
+                await self.recall()
 
     @property
     def _arrivals(self) -> int:
         return self._known + self._state.arrivals
 
     async def _learn(self) -> None:
-        tuning = self._policy.tuning(self._state.ledger.fleet)
-        if tuning is not None:
-            # In a thread, which must not touch what the event loop goes on changing.
-            adopt = await asyncio.to_thread(tuning.run)
-            adopt()
+        try:
+            tuning = self._policy.tuning(self._state.ledger.fleet)
+            if tuning is not None:
+                # In a thread, which must not touch what the event loop goes on changing.
+                adopt = await asyncio.to_thread(tuning.run)
+                adopt()
+        except Exception:
+            # It would fail again in the next process, on the same record; and pods are placed well enough without.
+            log.exception("the placement policy cannot learn from what pods asked for; it goes on as before")
 
     async def _save(self) -> None:
-        data = data_of(self._policy.asked)
-        if data == self._saved or not self._leads():
+        asked = dict(self._policy.asked)
+        if not _is_news(asked, self._saved) or not self._leads():
             return
-        self._save_at = self._clock.monotonic() + SAVE_SECONDS
-        record = ConfigMap(metadata=ObjectMeta(namespace=self._key.namespace, name=self._key.name), data=data)
+        record = ConfigMap(metadata=ObjectMeta(namespace=self._key.namespace, name=self._key.name), data=data_of(asked))
         try:
             await self._client.apply(CONFIG_MAPS, record, manager=names.CONTROLLER, force=True)
         except KubeError as error:
             self._warn(error)
         else:
-            self._saved = data
+            self._saved = asked
 
     def _warn(self, error: KubeError) -> None:
         """Once: what only helps to place better is worth no more lines of the log."""
         if error.message != self._refused:
             self._refused = error.message
-            log.warning("%s; what pods asked for is forgotten when the controller restarts", error)
+            log.warning("%s; until that changes, a restart of the controller forgets what pods asked for", error)
+
+
+def _is_news(asked: Mapping[str, float], saved: Mapping[str, float]) -> bool:
+    difference = sum(abs(asked.get(name, 0.0) - saved.get(name, 0.0)) for name in {**asked, **saved})
+    return difference > FORGETTABLE * sum(saved.values())
 
 
 def data_of(asked: Mapping[str, float]) -> dict[str, str]:
@@ -137,7 +152,7 @@ def asked_in(record: ConfigMap) -> dict[str, float]:
             count = float(text)
         except ValueError:
             count = nan
-        if name is not None and 0 < count < inf:
+        if name is not None and 0 < count <= MOST_SLICES:
             asked[str(name)] = count
         else:
             log.warning("configmap %s: %s: %s is no number of slices; left out", key_of(record), key, text[:80])

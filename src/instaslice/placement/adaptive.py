@@ -47,8 +47,8 @@ class Adaptive(ValueTablePolicy):
         return self._asked
 
     def recall(self, asked: Mapping[str, float]) -> None:
-        self._seen = sum(asked.values())
         self._asked = dict(asked)
+        self._seen = sum(self._asked.values())
         self._forget()
 
     def arrived(self, profile: str) -> None:
@@ -58,9 +58,9 @@ class Adaptive(ValueTablePolicy):
 
     def _forget(self) -> None:
         while self._seen > _REMEMBERED:
-            self._seen /= 2
             # A name that came once is forgotten: anyone may ask for profiles that do not exist, each time another.
             self._asked = {name: count / 2 for name, count in self._asked.items() if count > 1}
+            self._seen = sum(self._asked.values())
         single = len(self._asked) == 1 and self._seen >= _ENOUGH
         if single != self._single:
             self._single = single
@@ -73,8 +73,9 @@ class Adaptive(ValueTablePolicy):
         if alone is not self._alone:
             self._alone = alone
             self.invalidate()
-        if len(fleet.pools) == 1 or self._single:
+        if len(fleet.pools) == 1:
             return fleet.pools
+        # Also while only one profile arrives: what other profiles alone could use is not to be filled with it.
         return self._scarce(fleet).order(fleet.pools, profile)
 
     def _scarce(self, fleet: Fleet) -> Scarcity:

@@ -109,14 +109,19 @@ def best_recipe(model: Model, gpus: int, forecast: Forecast, random: Random, now
     repeats = min(max(_FEW_GPUS // played, 1), _MOST_REPEATS)
     for runs, kept in _ROUNDS:
         for _ in range(runs * repeats):
-            possible = [random.gammavariate(forecast.asked.get(p.name, 0.0), 1.0) for p in kinds.profiles]
-            arrivals = _arrivals(possible, concurrent, forecast.regime, random)
+            arrivals = _arrivals(_possible_mix(kinds, mix, forecast, random), concurrent, forecast.regime, random)
             for recipe in scores:
                 pool = RehearsalPool(model, tried[recipe], played)
                 scores[recipe].append(_score(pool, arrivals, [p.size for p in kinds.profiles], forecast.regime))
         best = sorted(scores, key=lambda r: -sum(scores[r]))[:kept]
         scores = {recipe: scores[recipe] for recipe in dict.fromkeys([*best, now])}
     return best[0] if _clearly(scores[best[0]], scores[now]) else now
+
+
+def _possible_mix(kinds: Kinds, mix: Sequence[float], forecast: Forecast, random: Random) -> Sequence[float]:
+    """One that may have led to what was asked for. Of far less than one arrival none can be drawn: then `mix`."""
+    drawn = [random.gammavariate(forecast.asked.get(p.name, 0.0), 1.0) for p in kinds.profiles]
+    return drawn if sum(drawn) else mix
 
 
 def _clearly(better: Sequence[float], than: Sequence[float]) -> bool:

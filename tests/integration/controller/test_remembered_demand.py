@@ -8,7 +8,7 @@ from waiting import passes, until
 
 from instaslice.api import names, roles
 from instaslice.controller.cluster_state import ClusterState
-from instaslice.controller.learning import SAVE_SECONDS, Learning
+from instaslice.controller.learning import QUIET_SECONDS, Learning
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.kube.client import Client
 from instaslice.kube.core import CONFIG_MAPS
@@ -44,7 +44,7 @@ async def test_a_controller_goes_on_with_what_an_earlier_one_knew(cluster, clien
         for profile in ("1g.5gb", "1g.5gb", "1g.5gb+me", "3g.20gb"):
             policy.arrived(profile)
         running = asyncio.create_task(first.run())
-        await passes(clock, SAVE_SECONDS + 1)
+        await passes(clock, QUIET_SECONDS + 1)
 
         async def record():
             try:

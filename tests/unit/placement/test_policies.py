@@ -279,6 +279,10 @@ def test_what_is_recalled_counts_as_if_it_had_arrived():
         assert list(recalled.candidates(made, profile.name)) == list(policy.candidates(made, profile.name))
     recalled.recall({"1g.5gb": 1e12, "2g.10gb": 1e12})
     assert 1000 < sum(recalled.asked.values()) <= 4000, "what comes next still counts"
+    recalled.recall({"1g.5gb": 20, **{f"{n}g.1gb": 1 for n in range(3990)}})
+    assert recalled.asked == {"1g.5gb": 10}
+    recalled.arrived("2g.10gb")
+    assert sum(recalled.asked.values()) == 11, "what was forgotten does not count"
 
 
 @pytest.mark.parametrize("name", policies.names())

@@ -36,6 +36,11 @@ def test_when_filling_up_nothing_ends():
     assert rehearsal.fill(pool(), jobs, SIZES) == 8 / 12
 
 
+def test_of_far_less_than_one_arrival_a_mix_is_rehearsed_all_the_same():
+    """As where a model takes a hundredth of what is imagined of a profile."""
+    assert best_recipe(A100, 1, Forecast({"1g.5gb": 1e-4}), Random(1)) in RECIPES
+
+
 @pytest.mark.parametrize(
     "jobs, wait",
     [

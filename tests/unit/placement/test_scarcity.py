@@ -8,6 +8,7 @@ from fleets import A100, spots
 
 from instaslice.geometry import models
 from instaslice.placement import Demand, Fleet, GpuId, NodeName, Placer, Plan, policies
+from instaslice.placement.policy import FIRST_TUNING
 from instaslice.placement.scarcity import Scarcity
 
 H100, A30 = models.named("H100-80GB-SXM5"), models.named("A30")
@@ -92,6 +93,21 @@ def test_the_fleet_of_two_models_that_the_smaller_first_rule_filled_badly():
         placer = Placer(mixed(a=(A100, 4), b=(H100, 4)), policy)
         for profile in arriving:
             put(placer, profile)
+
+
+@pytest.mark.parametrize("first, left", [(31, 10), (60, 6)])
+def test_a_run_of_one_profile_leaves_room_on_the_model_that_another_needs(first, left):
+    """Before and after it is no coincidence that all were of one profile; DAS leaves as much, DRA nothing."""
+    made = mixed(a=(A100, 8), b=(H100, 8))
+    placer = door(made)
+    for arrived in range(1, first + 1):
+        placer.arrived(Demand(("1g.10gb",)))
+        if arrived == FIRST_TUNING:
+            placer.policy.tune(made)
+        put(placer, "1g.10gb")
+    for _ in range(left):
+        put(placer, "3g.20gb")
+    assert not isinstance(placer.place(Demand(("3g.20gb",))), Plan)
 
 
 def test_what_is_known_of_a_fleet_follows_its_gpus():
