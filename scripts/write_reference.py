@@ -107,8 +107,9 @@ def conditions() -> str:
     return "\n".join(
         [
             "# Conditions and Events\n",
-            "Every reason is also that of an Event on the same object. Events of conditions that are false for a cause "
-            "that needs somebody's attention are Warnings.\n",
+            "Every reason of a pod's condition is also that of an Event on the pod, and every reason for which a "
+            "condition of an Instaslice object is false that of an Event there. What needs somebody's attention is a "
+            "Warning.\n",
             "## Pods\n\n`gpu.das.com/SliceReady`; the message says the rest, and `instaslice explain` more.\n",
             enum_table(reasons, "PodReason"),
             "## Instaslice objects: Ready\n",

@@ -1,5 +1,6 @@
 """docs/reference says what the code says: it is generated, and this fails when somebody forgot to."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,3 +31,22 @@ def test_there_are_no_other_pages(generated):
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_is_what_make_generate_writes(generated, page):
     assert (ROOT / "docs" / "reference" / page).read_text() == (generated / page).read_text(), "run `make generate`"
+
+
+LITERAL = re.compile(
+    r"(?:PodCondition\(\w+, |\bwarn\(|_warn\([\w.]+\(\w+\), |partial\(warn, |ConditionStatus\.\w+, )\"[A-Z]\w+\""
+)
+
+
+def test_how_a_reason_that_is_written_out_is_found():
+    assert LITERAL.search('warn("GpuLeftAlone", "Discover"')
+    assert LITERAL.search('PodCondition(False, "Waiting", message)')
+    assert LITERAL.search('_condition(before, READY, ConditionStatus.FALSE, "NoDriver", why)')
+    assert LITERAL.search('self._warn(_reference(it), "NoDriver", "Discover")')
+
+
+@pytest.mark.parametrize("package", ["agent", "controller"])
+def test_every_reason_is_on_the_page(package):
+    """None is written out where it is used, so that `api/reasons.py` has them all."""
+    files = sorted((ROOT / "src" / "instaslice" / package).rglob("*.py"))
+    assert [str(file) for file in files if LITERAL.search(file.read_text())] == []

@@ -20,7 +20,7 @@ from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
 from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Instaslice, PreparedSlice
-from instaslice.api.reasons import NodeEvent
+from instaslice.api.reasons import NodeEvent, ServingReason
 from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
@@ -229,7 +229,7 @@ class AgentProcess:
         self._stop(name)
         status = unserved(instaslice, str(error), self._clock.now())
         if status != instaslice.status:
-            self._warn(_reference(instaslice), "NoDriver", "Discover", str(error))
+            self._warn(_reference(instaslice), ServingReason.NO_DRIVER, "Discover", str(error))
             ops = [same_object(instaslice.metadata.uid), *report.patch(None, status)]
             with suppress(NotFound):
                 async with self._writing:

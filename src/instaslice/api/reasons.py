@@ -62,4 +62,9 @@ class NodeEvent(StrEnum):
     SLICE_FAILED = "SliceFailed"
     """The hardware refused to create a slice; the pod is placed elsewhere."""
     NO_SLICE = "NoSlice"
-    """The kubelet asked for a slice for a container to which none is promised, and was refused."""
+    """A container could not be given a slice: none is reserved for its pod, or the file that brings it could not be
+    written; the message says which."""
+    GPU_LEFT_ALONE = "GpuLeftAlone"
+    """A GPU of the node is not used; the message says why."""
+    BAD_FAULT = "BadFault"
+    """The annotation that breaks emulated GPUs cannot be read."""
