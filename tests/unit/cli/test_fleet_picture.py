@@ -100,7 +100,7 @@ def many(count):
     "count, detail, lines",
     [
         pytest.param(MOST_BARS, Detail.SLICES, 2 * MOST_BARS + 1, id="bars"),
-        pytest.param(MOST_NODES, Detail.NODES, MOST_NODES + 2, id="one line per node"),
+        pytest.param(MOST_NODES, Detail.NODES, MOST_NODES + 5, id="one line per node"),
         pytest.param(2000, Detail.MODELS, 3, id="totals by model"),
     ],
 )
@@ -114,6 +114,11 @@ def test_a_large_fleet_is_summarised(count, detail, lines):
 def test_one_character_per_memory_slice():
     lines = drawn(fleet(TRAIN), Detail.NODES).splitlines()
     assert lines[1] == "gpu-0  1 x A100-40GB  ····####"
+    assert lines[5].split() == ["A100-40GB", "1", "1", "0", "20", "20", "0", "0", "4g.20gb", "1"]
+
+
+def test_a_cluster_without_agents_is_told_so():
+    assert drawn(fleet()).splitlines()[1] == "no node has an Instaslice object: does an agent run?"
 
 
 def test_what_is_out_of_use_is_named_in_a_summary_and_the_rest_of_it_counted():

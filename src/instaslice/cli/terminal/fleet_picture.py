@@ -49,11 +49,13 @@ def fleet_picture(status: FleetStatus, detail: Detail, width: int, *, cut: bool 
     """Everything. Bars are at most `width` wide; lines of tables end there too if they are `cut`, which they are on a
     terminal. In a pipe nobody could see the rest."""
     parts: list[Text] = [_headline(status)]
+    if not status.nodes and "instaslices" not in status.missing:
+        parts.append(Text("no node has an Instaslice object: does an agent run?", style="yellow"))
     match detail:
         case Detail.MODELS:
             parts += [*_models(status), *_troubles(status)]
         case Detail.NODES:
-            parts += [*node_lines(status, width), *_unhealthy_lines(status)]
+            parts += [*node_lines(status, width), *_unhealthy_lines(status), Text(), *_models(status)]
         case _:
             parts += bar_lines(status, width)
     if detail >= Detail.SLICES:
