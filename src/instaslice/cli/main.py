@@ -97,16 +97,16 @@ def main(program: str = PROGRAM) -> None:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
     except ExceptionGroup as group:
+        if all(isinstance(each, BrokenPipeError) for each in leaves(group)):
+            # Whoever read has read enough: `| head`. Click ends quietly where no group is around it, and so do we.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
         # From concurrent tasks. Anything but our own errors is a defect, so its traceback is shown.
         if group.split(InstasliceError)[1] is not None:
             raise
         for each in leaves(group):
             click.echo(f"error: {each}", err=True)
         sys.exit(1)
-    except BrokenPipeError:
-        # Whoever read has read enough: `| head`. Python would complain once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except OSError as error:
         # A directory that cannot be written, a full disk: what the system says and where is all we know.
         where = f"{error.filename}: " if error.filename else ""
