@@ -1,11 +1,15 @@
-"""What `instaslice status --watch` prints where the output is not a terminal."""
+"""What `instaslice status --watch` shows: a picture that fits the terminal, lines or documents elsewhere."""
+
+import io
 
 import msgspec
 import pytest
 import yaml
 from gpu_nodes import allocation, fleet, made, node
+from rich.console import Console
+from rich.live import Live
 
-from instaslice.cli.terminal.fleet_watch import Documents, Lines
+from instaslice.cli.terminal.fleet_watch import Documents, Lines, Picture
 
 EMPTY = fleet(node())
 HELD = fleet(node([allocation("train")], [made("train")]))
@@ -31,3 +35,24 @@ def test_a_document_follows_only_where_something_has_changed(form, capsys):
         list(yaml.safe_load_all(text)) if form == "yaml" else [msgspec.json.decode(each) for each in text.splitlines()]
     )
     assert [each["slots"] for each in found] == [{}, {"created": 1}]
+
+
+@pytest.mark.parametrize(
+    "height, seen, unseen",
+    [
+        pytest.param(60, ["fits 7g.40gb", "START  PROFILE"], [], id="all of it"),
+        pytest.param(20, ["·······", "LARGEST FIT"], ["START  PROFILE"], id="a line per node"),
+        pytest.param(8, ["LARGEST FIT"], ["·······", "START  PROFILE"], id="totals by model"),
+    ],
+)
+def test_the_picture_is_as_detailed_as_the_terminal_is_high(height, seen, unseen):
+    held = node([allocation("train")], [made("train")], name="gpu-held")
+    status = fleet(held, *(node(name=f"gpu-{index}") for index in range(11)))
+    console = Console(file=io.StringIO(), force_terminal=True, width=120, height=height, no_color=True)
+    with Live(console=console, auto_refresh=False) as screen:
+        Picture(screen, None).show(status, "no answer")
+        text = console.file.getvalue()
+    assert "not up to date: no answer" in text
+    assert text.count("\n") < height
+    assert [each for each in seen if each not in text] == []
+    assert [each for each in unseen if each in text] == []
