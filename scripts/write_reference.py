@@ -7,14 +7,18 @@ instaslice    from the definition of the Instaslice object
 """
 
 import ast
+import inspect
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+import msgspec
 
 from instaslice.api import crd
+from instaslice.api.instaslice import InstasliceSpec, InstasliceStatus
 from instaslice.cli.main import COMMANDS, instaslice
 
 ROOT = Path(__file__).parent.parent
@@ -150,7 +154,12 @@ def instaslice_object() -> str:
     definition = crd.definition()
     (version,) = definition["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]
-    rows = [row for name in ("spec", "status") for row in fields(name, schema["properties"][name])]
+    about = {**docs_of(InstasliceSpec, "spec"), **docs_of(InstasliceStatus, "status")}
+    rows = [
+        (f"`{path}`", type_, text or about.get(path, ""))
+        for name in ("spec", "status")
+        for path, type_, text in fields(name, schema["properties"][name])
+    ]
     columns = [(each["name"], f"`{each['jsonPath']}`", each.get("description", "")) for each in _columns(version)]
     return (
         f"# {definition['metadata']['name']}\n\n"
@@ -163,6 +172,37 @@ def instaslice_object() -> str:
     )
 
 
+def docs_of(struct: type[msgspec.Struct], path: str) -> dict[str, str]:
+    """Path → the string that stands under the field in its struct."""
+    (found,) = ast.parse(inspect.getsource(struct)).body
+    assert isinstance(found, ast.ClassDef)
+    under = {
+        field.target.id: " ".join(str(text).split())
+        for field, following in itertools.pairwise(found.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(following, ast.Expr) and isinstance(text := getattr(following.value, "value", None), str)
+    }
+    docs: dict[str, str] = {}
+    for field in msgspec.inspect.type_info(struct).fields:
+        below = f"{path}.{field.encode_name}"
+        docs[below] = under.get(field.name, "")
+        bare = field.type.type if isinstance(field.type, msgspec.inspect.Metadata) else field.type
+        for inner in structs_in(bare):
+            docs |= docs_of(inner, f"{below}[]" if isinstance(bare, msgspec.inspect.VarTupleType) else below)
+    return docs
+
+
+def structs_in(of: msgspec.inspect.Type) -> Iterator[type[msgspec.Struct]]:
+    match of:
+        case msgspec.inspect.StructType(cls=struct):
+            yield struct
+        case msgspec.inspect.VarTupleType(item_type=item) | msgspec.inspect.Metadata(type=item):
+            yield from structs_in(item)
+        case msgspec.inspect.UnionType(types=options):
+            for each in options:
+                yield from structs_in(each)
+
+
 def _columns(version: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = version["additionalPrinterColumns"]
     return found
@@ -172,12 +212,12 @@ def fields(path: str, schema: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     """A field and what is in it; `[]` is each entry of a list."""
     inner = schema.get("items", {}) if schema["type"] == "array" else schema
     about = schema.get("description") or (inner.get("description") if inner is not schema else "") or ""
-    yield f"`{path}`", kind(schema), " ".join(about.split())
+    yield path, kind(schema), " ".join(about.split())
     below = f"{path}[]" if schema["type"] == "array" else path
     required = set(inner.get("required", ()))
     for name, each in inner.get("properties", {}).items():
         for at, type_, text in fields(f"{below}.{name}", each):
-            yield at, f"{type_}, required" if at == f"`{below}.{name}`" and name in required else type_, text
+            yield at, f"{type_}, required" if at == f"{below}.{name}" and name in required else type_, text
 
 
 def kind(schema: dict[str, Any]) -> str:

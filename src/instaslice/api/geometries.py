@@ -29,10 +29,15 @@ class ProfileGeometry(ApiStruct, frozen=True):
 
     name: ProfileText
     size: Size
+    """How many memory slices it takes."""
     starts: Annotated[tuple[Start, ...], bounded_list(128)]
+    """The memory slices at which it may start."""
     limit: Count
+    """How many fit one GPU at most."""
     compute: Count
+    """Compute slices."""
     gb: Count
+    """GB of memory by its name."""
     engines: EngineCounts = EngineCounts()
 
 
@@ -43,6 +48,7 @@ class ModelGeometry(ApiStruct, frozen=True):
     memory_slices: Size
     compute_slices: Count
     memory_gb: Count
+    """GB of memory of the whole GPU."""
     engines: EngineCounts = EngineCounts()
     profiles: Annotated[tuple[ProfileGeometry, ...], bounded_list(64, "name")] = ()
 
