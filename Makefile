@@ -56,6 +56,8 @@ fmt: setup ## Format, and fix what the linter can
 
 generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages, docs/reference
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt -o requirements-runtime.txt pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt --group build -o requirements-build.txt
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 -o bench/requirements.txt bench/requirements.in
 	$(BIN)/python scripts/pin_modules.py
 	$(BIN)/python scripts/write_crds.py
@@ -64,9 +66,29 @@ generate: setup ## Write what is generated: the lock, the Go modules, the CRD, t
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/reference
+	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/reference
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes
+# The image (docs/image.md). BASE is any image with Python 3.11 or later.
+image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)
+	@$(BIN)/python scripts/image build $(or $(IMG),instaslice:dev) $(if $(BASE),--base $(BASE))
+
+image-multiarch: setup ## Build it for amd64 and arm64 (IMG=registry/name:tag)
+	@$(BIN)/python scripts/image build $(IMG) $(if $(BASE),--base $(BASE)) --platforms linux/amd64,linux/arm64
+
+image-archive: setup ## Write it to a file for `ctr images import` (ARCHIVE=path), and print its name
+	@$(BIN)/python scripts/image archive $(or $(ARCHIVE),out/instaslice.tar)
+
+push: setup ## Push it (IMG=registry/name:tag)
+	@$(BIN)/python scripts/image push $(IMG)
+
+sbom: setup ## Write what is in the image, from the lock, as SPDX (SBOM=path)
+	@$(BIN)/python scripts/write_sbom.py $(or $(SBOM),out/instaslice.spdx.json)
+
+sign: sbom ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=registry/name@sha256:…)
+	cosign sign --yes $(IMG)
+	cosign attest --yes --type spdxjson --predicate $(or $(SBOM),out/instaslice.spdx.json) $(IMG)
+
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-footprint
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -99,6 +121,9 @@ bench-calls: setup ## API calls per pod, on 1, 10 and 100 nodes
 bench-shapes: setup ## What 3,500 waiting pods of different shapes cost other pods
 	@$(BIN)/python bench/shapes.py
 
+bench-footprint: setup programs ## Resident memory of our processes in the image, idle and with 1,000 pods (needs root)
+	@$(BIN)/python bench/footprint.py
+
 test-gpu: ## Tests on a real, idle GPU, which they partition and leave as it was (INSTASLICE_TEST_GPU=0)
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check test
@@ -107,4 +132,4 @@ bench-gpu: ## What our driver adds to bare NVML on a real GPU, and what watching
 	@[ -d .carry ] || $(MAKE) --no-print-directory setup
 	@PYTHON=$(PYTHON) scripts/gpu_check bench
 
-.PHONY: test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)
+.PHONY: image image-multiarch image-archive push sbom sign test-gpu bench-gpu help setup programs demo picture up down test unit mutants verdicts check fmt generate verify bench $(BENCHES)

@@ -10,6 +10,7 @@ block, so that nobody makes any while another counts."""
 BLOCKS = {
     "tests/integration/local": MACHINE,
     "tests/integration/node": MACHINE,
+    "tests/integration/image": MACHINE,
     "tests/integration/classic/test_kills.py": "kills",
     "tests/integration/classic": "classic",
     "tests/integration/agent": "agent",

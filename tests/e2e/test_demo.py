@@ -3,13 +3,11 @@
 import os
 import pty
 import re
-import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-import leftovers
 import psutil
 import pytest
 
@@ -18,23 +16,6 @@ from instaslice.local.process import CLUSTER_VARIABLE
 DEMO = [sys.executable, "-m", "instaslice.cli", "demo"]
 STATES = ["gated", "creating", "created", "ungated", "Running", "Succeeded", "released"]
 PODS = ["train", "tune", "distill", "eval", "serve", "whale", "embed", "notebooks"]
-
-
-@pytest.fixture(scope="module")
-def new_home():
-    """Makes state homes. A demo that is cut short with its test leaves nothing there either."""
-    made = []
-
-    def make(name: str) -> Path:
-        made.append(leftovers.HOME / leftovers.own(name))
-        made[-1].mkdir(parents=True)
-        return made[-1]
-
-    yield make
-    for home in made:
-        for record in home.glob("instaslice/clusters/*/cluster.json"):
-            leftovers.down(record)
-        shutil.rmtree(home)
 
 
 def environment(home: Path) -> dict[str, str]:

@@ -10,10 +10,11 @@ import base64
 import logging
 import os
 import ssl
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import yaml
 
@@ -196,11 +197,18 @@ def trusting(*, cafile: str | Path | None = None, cadata: str | None = None) -> 
 
 def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """A certificate and its key, both PEM, into a context."""
-    # OpenSSL reads certificates from files only. The file is ours alone and gone at once.
-    with tempfile.NamedTemporaryFile("w") as file:
-        file.write(f"{certificate}\n{key}")
+    # OpenSSL reads certificates from files only.
+    with _private_file() as file:
+        file.write(f"{certificate}\n{key}".encode())
         file.flush()
-        context.load_cert_chain(file.name)
+        context.load_cert_chain(f"/proc/self/fd/{file.fileno()}" if isinstance(file.name, int) else file.name)
+
+
+def _private_file() -> IO[bytes]:
+    """Ours alone, and gone once it is closed. In memory on Linux: the image has no folder that it may write to."""
+    if sys.platform == "linux":
+        return os.fdopen(os.memfd_create("certificate"), "w+b")
+    return tempfile.NamedTemporaryFile()
 
 
 def _context(found: Any, inline: Mapping[str, str]) -> ssl.SSLContext:

@@ -290,3 +290,12 @@ def test_certificates_are_checked_as_kubectl_does_and_no_more_strictly():
     assert context.verify_mode is ssl.CERT_REQUIRED
     assert context.check_hostname
     assert not context.verify_flags & ssl.VERIFY_X509_STRICT
+
+
+def test_a_pair_is_loaded_where_no_folder_can_be_written_to(tmp_path, monkeypatch):
+    pair = Authority(tmp_path).issue("server", "somebody")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    config.load_pair(context, pair.certificate.read_text(), pair.key.read_text())
+    with pytest.raises(ssl.SSLError):
+        config.load_pair(context, pair.certificate.read_text(), "no key")
