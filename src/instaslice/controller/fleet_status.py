@@ -5,7 +5,7 @@ those who may not read pods. Who waits, and why, is `explain`'s answer.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -155,9 +155,9 @@ def _node(instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, N
     name = instaslice.metadata.name
     out_of_use = _node_out(instaslice, nodes)
     models = {gpu.model: _model(instaslice, gpu.model) for gpu in instaslice.status.gpus}
-    gpus = [_gpu(instaslice, gpu, *models[gpu.model], pods, out_of_use) for gpu in instaslice.status.gpus]
-    gpus.sort(key=lambda gpu: gpu.index if gpu.index is not None else -1)
-    reported = {gpu.uuid for gpu in instaslice.status.gpus}
+    in_order = sorted(instaslice.status.gpus, key=lambda gpu: gpu.index)
+    gpus = [_gpu(instaslice, gpu, *models[gpu.model], pods, out_of_use) for gpu in in_order]
+    reported = {gpu.uuid for gpu in in_order}
     lost = dict.fromkeys(each.gpu for each in instaslice.spec.allocations if each.gpu not in reported)
     gpus += [_lost(instaslice, uuid, pods) for uuid in lost]
     return NodeOccupancy(name=name, gpus=gpus, out_of_use=out_of_use)
@@ -273,21 +273,27 @@ def _totals(nodes: Iterable[NodeOccupancy]) -> list[ModelTotals]:
         for gpu in node.gpus:
             if gpu.index is not None:
                 found.setdefault(gpu.model, []).append((node.name, gpu))
-    return [
-        ModelTotals(
-            model=model,
-            nodes=len({node for node, _ in found[model]}),
-            gpus=len(found[model]),
-            unhealthy=sum(not gpu.healthy for _, gpu in found[model]),
-            total_gb=sum(gpu.total_gb for _, gpu in found[model]),
-            held_gb=round(sum(gpu.held_gb for _, gpu in found[model]), 1),
-            free_gb=round(sum(gpu.free_gb for _, gpu in found[model]), 1),
-            unusable_gb=round(sum(gpu.unusable_gb for _, gpu in found[model]), 1),
-            out_of_use_gb=round(sum(gpu.out_of_use_gb for _, gpu in found[model]), 1),
-            largest_fit=dict(Counter(gpu.largest_fit for _, gpu in found[model]).most_common()),
-        )
-        for model in sorted(found)
-    ]
+    return [_total(model, found[model]) for model in sorted(found)]
+
+
+def _total(model: str, gpus: list[tuple[str, GpuOccupancy]]) -> ModelTotals:
+    """Of the GPUs of a model, each with its node."""
+
+    def gb(amount: Callable[[GpuOccupancy], float]) -> float:
+        return round(sum(amount(gpu) for _, gpu in gpus), 1)
+
+    return ModelTotals(
+        model=model,
+        nodes=len({node for node, _ in gpus}),
+        gpus=len(gpus),
+        unhealthy=sum(not gpu.healthy for _, gpu in gpus),
+        total_gb=gb(lambda gpu: gpu.total_gb),
+        held_gb=gb(lambda gpu: gpu.held_gb),
+        free_gb=gb(lambda gpu: gpu.free_gb),
+        unusable_gb=gb(lambda gpu: gpu.unusable_gb),
+        out_of_use_gb=gb(lambda gpu: gpu.out_of_use_gb),
+        largest_fit=dict(Counter(gpu.largest_fit for _, gpu in gpus).most_common()),
+    )
 
 
 def _missing(kind: str) -> str:

@@ -6,12 +6,22 @@ from hypothesis import HealthCheck, given, settings
 from mutated_objects import clusters
 from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid
 
-from instaslice.api.instaslice import AllocationState, ConditionStatus, Health, InstasliceCondition, SliceState
+from instaslice.api.geometries import ModelGeometry
+from instaslice.api.instaslice import (
+    AllocationState,
+    ConditionStatus,
+    GpuStatus,
+    Health,
+    InstasliceCondition,
+    PreparedSlice,
+    SliceState,
+)
 from instaslice.api.names import GATE
 from instaslice.api.snapshot import ClusterSnapshot, UnreadObject
 from instaslice.controller.explain import Stage
 from instaslice.controller.fleet_status import fleet_status
 from instaslice.controller.held_slots import SlotState
+from instaslice.geometry import models
 from instaslice.placement import policies
 
 
@@ -110,6 +120,30 @@ def test_what_is_in_a_slot(promised, reported, state, who):
     pods = [pod("b", "1g.5gb", on="gpu-0")]
     (slot,) = status([instaslice(*promised, slices=reported)], pods).nodes[0].gpus[0].slots
     assert (slot.state, slot.pod) == (state, who)
+    assert slot.reason == (reported[0].reason if reported else "")
+
+
+def test_an_allocation_says_why_it_goes_where_nothing_is_reported_of_it():
+    promised = allocation("a", "1g.5gb", 0, state=AllocationState.DELETING, reason="the pod is gone")
+    (slot,) = status([instaslice(promised, slices=[])]).nodes[0].gpus[0].slots
+    assert slot.reason == "the pod is gone"
+
+
+def test_gpus_are_in_the_order_of_their_numbers():
+    there = instaslice()
+    found = status([changed(there, gpus=there.status.gpus[::-1])])
+    assert [gpu.index for gpu in found.nodes[0].gpus] == [0, 1]
+
+
+def test_gb_have_one_digit_where_a_memory_slice_is_no_whole_number_of_them():
+    h200 = models.named("H200")
+    gpus = tuple(GpuStatus(uuid=f"GPU-{n}", index=n, model=h200.name, health=Health.HEALTHY) for n in range(3))
+    held = PreparedSlice(id="x", gpu="GPU-0", profile="1g.18gb", start=6, size=1, state=SliceState.FOREIGN)
+    there = changed(instaslice(), models=(ModelGeometry.of(h200),), gpus=gpus, slices=(held,))
+    (total,) = status([there]).models
+    assert (total.total_gb, total.held_gb, total.free_gb, total.unusable_gb) == (423, 17.6, 405.4, 17.6)
+    (total,) = status([there], nodes=[cordoned()]).models
+    assert (total.held_gb, total.out_of_use_gb) == (17.6, 405.4)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +184,7 @@ def test_slices_of_a_gpu_that_is_not_reported_any_more_are_shown():
     promised = allocation("train", "3g.20gb", 4, gpu="GPU-lost")
     gpu = status([instaslice(promised)], [running(promised)]).nodes[0].gpus[-1]
     assert (gpu.uuid, gpu.index, gpu.out_of_use) == ("GPU-lost", None, "its node does not report it")
+    assert (gpu.healthy, gpu.memory_slices) == (False, 8)
     assert [slot.pod for slot in gpu.slots] == ["team-a/train"]
 
 
