@@ -12,6 +12,7 @@ from instaslice.api import names
 from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.doctor import (
     Finding,
     Installation,
@@ -106,7 +107,7 @@ def _progress(wait: float) -> Iterator[Callable[[list[Finding], int], None]]:
 
 def _text(found: list[Finding], wait: float) -> None:
     for finding in found:
-        click.echo(f"{finding}{'  (may pass)' if finding.transient and not wait else ''}")
+        echo(f"{finding}{'  (may pass)' if finding.transient and not wait else ''}")
     if not _wrong(found):
         click.echo("nothing wrong in what could be looked at" if found else "nothing wrong")
     elif not wait and any(finding.transient for finding in found):

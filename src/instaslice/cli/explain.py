@@ -10,6 +10,8 @@ from instaslice.cli.terminal import completions, explanations
 from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.explained_workloads import KINDS, WorkloadAnswer, deployment_of, find_pod, read_workload
+from instaslice.cli.terminal.object_name import ObjectName
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explain import Explainer, Explanation
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
@@ -36,7 +38,11 @@ Examples:
     shell_complete=completions.workloads,
 )
 @click.option(
-    "-n", "--namespace", shell_complete=completions.namespaces, help="[default: that of the kubeconfig's context]"
+    "-n",
+    "--namespace",
+    type=ObjectName(namespace=True),
+    shell_complete=completions.namespaces,
+    help="[default: that of the kubeconfig's context]",
 )
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All that waits, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
@@ -58,18 +64,20 @@ def command(
     policy: str,
 ) -> None:
     """Explain what state a pod is in, since when and why; without a name, list all pods that wait. Changes nothing."""
-    if everywhere and (name or namespace):
+    if everywhere and (name is not None or namespace):
         raise BadInput("-A lists what waits in all namespaces: leave out the name and -n, or leave out -A")
     kind, _, own = (name or "").rpartition("/")
-    if name and kind not in PODS and kind not in KINDS:
-        raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
+    if name is not None:
+        if kind not in PODS and kind not in KINDS:
+            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
+        ObjectName().convert(own, None, None)
 
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
             explainer = Explainer(cluster, policies.named(policy))
             chosen = namespace or client.namespace
-            if not name:
+            if name is None:
                 _list(explainer, cluster, None if everywhere else chosen, output)
             elif kind in PODS:
                 pod = find_pod(cluster, chosen, own)
@@ -93,7 +101,7 @@ def _list(explainer: Explainer, cluster: ClusterSnapshot, namespace: str | None,
         click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
     if output == "text":
         for each in explainer.left_out:
-            click.echo(f"left out  {each}")
+            echo(f"left out  {each}")
 
 
 async def _workload(
@@ -115,7 +123,7 @@ async def _workload(
         print_document(WorkloadAnswer(workload=title, message=message, pods=explained), output)
         return
     if message:
-        click.echo(f"{title}: {message}")
+        echo(f"{title}: {message}")
     _print(explained, cluster, output)
 
 

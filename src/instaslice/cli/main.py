@@ -14,6 +14,7 @@ import click
 from click.shell_completion import CompletionItem, ShellComplete
 
 from instaslice import __version__
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.errors import InstasliceError, leaves
 
 PROGRAM: Final = "instaslice"
@@ -94,7 +95,7 @@ def main(program: str = PROGRAM) -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except InstasliceError as error:
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         sys.exit(1)
     except ExceptionGroup as group:
         if all(isinstance(each, BrokenPipeError) for each in leaves(group)):
@@ -105,7 +106,7 @@ def main(program: str = PROGRAM) -> None:
         if group.split(InstasliceError)[1] is not None:
             raise
         for each in leaves(group):
-            click.echo(f"error: {each}", err=True)
+            echo(f"error: {each}", err=True)
         sys.exit(1)
     except OSError as error:
         # A directory that cannot be written, a full disk: what the system says and where is all we know.

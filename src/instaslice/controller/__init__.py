@@ -31,6 +31,7 @@
     learning           the placement policy learns from what pods ask for, and a restart does not forget it
     taints             the taint of managed nodes
     static_mig_labels  node labels that users of static MIG layouts select by
+    missing_permission  a permission that comes with a flag and was not granted
     kept_quotas        quotas on NVIDIA's names keep counting
     autoscaling        shows node autoscalers what pods wait for
     placeholders       the pods that show it

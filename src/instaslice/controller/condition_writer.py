@@ -9,6 +9,7 @@ and not only a number. Both have a bound per second, however many pods wait.
 
 import asyncio
 import logging
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -37,7 +38,7 @@ both are written each second, as a lasting load must not silence us."""
 REVISE_PAUSE: Final = 1.0
 """Seconds from a decision to the next step of a revision, and between two steps."""
 REVISE_STEP_SECONDS: Final = 0.02
-"""After which a step ends: how long everything else may have to wait for it."""
+"""After which a step ends, once its rounds have begun: how long everything else may have to wait for it."""
 SHARE_OF_TIME: Final = 0.02
 """Of this process, at most, for judging again: a request of a pod that no node admits costs time for every node."""
 MOST_REVISED: Final = 5
@@ -76,10 +77,13 @@ class ConditionWriter:
         namespace has rounds of its own: one with thousands of requests does not delay the others."""
         self._versions: dict[str, int] = {}
         """Of the cluster's state when the last round of a namespace began."""
+        self._resting_until = 0.0
+        """When the pause after the last step is over."""
 
     def revise(self) -> None:
         """Something was decided or has changed: have what waiting pods say judged again. Safe to repeat."""
-        self._revisions.add_after(REVISION, REVISE_PAUSE)
+        # Not before the pause after the last step is over, however much changes meanwhile.
+        self._revisions.add_after(REVISION, max(REVISE_PAUSE, self._resting_until - self._clock.monotonic()))
 
     def event(self, pod: Pod, condition: PodCondition) -> None:
         said = EventKey(reference(PODS, pod), condition.warning, condition.reason, "Slice", condition.message)
@@ -145,30 +149,36 @@ class ConditionWriter:
 
     async def _revise(self, _: str) -> float | None:
         """One step, one request of each namespace after the other; the seconds until the next."""
-        self._begin_rounds()
-        if not self._unrevised:
-            return None
         began, left = self._clock.monotonic(), MOST_REVISED
-        while self._unrevised and left and self._clock.monotonic() < began + REVISE_STEP_SECONDS:
+        self._begin_rounds()
+        # From here on, or nothing would ever be judged where so many wait that beginning takes as long.
+        until, unfinished = self._clock.monotonic() + REVISE_STEP_SECONDS, bool(self._unrevised)
+        while self._unrevised and left and self._clock.monotonic() < until:
             # To the end of the line: the next step goes on with the next one.
             namespace = next(iter(self._unrevised))
             heads = self._unrevised.pop(namespace)
             left -= self._revise_next(namespace, heads)
             if heads:
                 self._unrevised[namespace] = heads
-        return max(REVISE_PAUSE, (self._clock.monotonic() - began) / SHARE_OF_TIME)
+        now = self._clock.monotonic()
+        pause = max(REVISE_PAUSE, (now - began) / SHARE_OF_TIME)
+        self._resting_until = now + pause
+        return pause if unfinished else None
 
     def _begin_rounds(self) -> None:
-        """For namespaces whose last round has ended, and began before what is known now."""
-        version, waiting = self._state.version, self._state.queue.heads()
-        due = {head.namespace for head in waiting if self._versions.get(head.namespace) != version}
-        for namespace in due - self._unrevised.keys():
-            self._versions[namespace] = version
-            self._unrevised[namespace] = [head.uid for head in reversed(waiting) if head.namespace == namespace]
+        """For namespaces whose last round has ended, and began before what is known now. Costs time for every request
+        that waits, however they are spread over namespaces."""
+        version = self._state.version
+        waiting: defaultdict[str, list[str]] = defaultdict(list)
+        for head in self._state.queue.heads():
+            waiting[head.namespace].append(head.uid)
+        for namespace, heads in waiting.items():
+            if namespace not in self._unrevised and self._versions.get(namespace) != version:
+                self._versions[namespace] = version
+                self._unrevised[namespace] = heads[::-1]
         if not self._unrevised:
             # Nobody remembers those who are gone.
-            there = {head.namespace for head in waiting}
-            self._versions = {each: known for each, known in self._versions.items() if each in there}
+            self._versions = {each: known for each, known in self._versions.items() if each in waiting}
         self._said = {uid: said for uid, said in self._said.items() if uid in self._state.pods}
         self._outdated &= self._said.keys()
 

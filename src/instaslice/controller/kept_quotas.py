@@ -21,7 +21,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.errors import Conflict, NotFound
 from instaslice.kube.meta import Key, key_of
-from instaslice.kube.quantities import whole
+from instaslice.kube.quantities import NANO, nano, whole
 from instaslice.kube.queue import Queue
 from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota
 from instaslice.kube.watch import Reflector
@@ -59,16 +59,18 @@ class KeptQuotas:
         quota = new or old
         assert quota is not None
         key = key_of(quota)
-        of = [each.name for each in quota.metadata.owner_references] if is_companion(quota) else []
+        # Not by its name where it has an owner: that of a long name was cut, and nobody has what is left of it.
+        owners = {each.name for each in quota.metadata.owner_references if each.kind == RESOURCE_QUOTAS.kind}
         # Also one of this name that is not ours, and stood in the way.
-        for name in {key.name, key.name.removesuffix(SUFFIX), *of}:
+        for name in {key.name} | (owners or {key.name.removesuffix(SUFFIX)}):
             self._queue.add(Key(key.namespace, name))
 
     async def _reconcile(self, key: Key) -> None:
         """Of one quota, by its name. A companion is one that has no companion."""
         quota, present = self._quotas.get(key), self._quotas.get(companion_key(key))
         hard = remaining(quota) if quota is not None else {}
-        if present is not None and not is_companion(present):
+        # By its owner too: without the label, which anybody can take away, it would stay as it is.
+        if present is not None and not (is_companion(present) or (quota is not None and _belongs_to(present, quota))):
             if hard:
                 log.warning("resourcequota %s is not ours: nothing is kept of %s; rename it", key_of(present), key)
             return
@@ -96,13 +98,15 @@ def is_companion(quota: ResourceQuota) -> bool:
 
 
 def remaining(quota: ResourceQuota) -> dict[str, str]:
-    """What the companion allows, by the new names: what the quota does, less what it still counts by the old ones."""
-    used = quota.status.used
-    return {
-        new: str(max(0, whole(most) - whole(used.get(item, 0))))
-        for item, most in sorted(quota.spec.hard.items())
-        if (new := names.renamed_in_quota(item))
-    }
+    """What the companion allows, by the new names: what the quota does, less what it still counts by the old ones. Of
+    two spellings of one name, `mig-1g.05gb`, the smaller amount holds, as both quotas did."""
+    left: dict[str, int] = {}
+    for item, most in quota.spec.hard.items():
+        if new := names.renamed_in_quota(item):
+            # Down: with 1500m the quota allows one slice.
+            amount = max(0, nano(most) - nano(quota.status.used.get(item, 0))) // NANO
+            left[new] = min(amount, left.get(new, amount))
+    return {name: str(amount) for name, amount in sorted(left.items())}
 
 
 def _companion(quota: ResourceQuota, hard: dict[str, str]) -> dict[str, Any]:
@@ -125,12 +129,16 @@ def _companion(quota: ResourceQuota, hard: dict[str, str]) -> dict[str, Any]:
     }
 
 
+def _belongs_to(companion: ResourceQuota, quota: ResourceQuota) -> bool:
+    return any(each.uid == quota.metadata.uid for each in companion.metadata.owner_references)
+
+
 def _is_of(companion: ResourceQuota, quota: ResourceQuota) -> bool:
     """Its scopes cannot be changed: one for other pods has to go first."""
-    owned = any(each.uid == quota.metadata.uid for each in companion.metadata.owner_references)
-    return owned and (companion.spec.scopes or []) == (quota.spec.scopes or [])
+    return _belongs_to(companion, quota) and (companion.spec.scopes or []) == (quota.spec.scopes or [])
 
 
 def _says(companion: ResourceQuota, quota: ResourceQuota, hard: dict[str, str]) -> bool:
     amounts = {item: str(whole(most)) for item, most in companion.spec.hard.items()}
-    return amounts == hard and companion.spec.scope_selector == quota.spec.scope_selector
+    same = amounts == hard and companion.spec.scope_selector == quota.spec.scope_selector
+    return same and is_companion(companion)

@@ -4,9 +4,9 @@ Pure. For `explain`.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from math import ceil
+from math import ceil, floor
 
 import msgspec
 
@@ -14,7 +14,7 @@ from instaslice.api import names
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key
-from instaslice.kube.workloads import WorkloadResource
+from instaslice.kube.workloads import RollingUpdate, WorkloadResource
 from instaslice.placement import NodeName
 
 TEMPLATE_HASH = "pod-template-hash"
@@ -88,36 +88,44 @@ def rollout(pod: Pod, held: Iterable[Holder], others: Iterable[Pod], deployment:
     listed = ", ".join(each.pod + (f", which {each.ending}" if each.ending else "") for each in old[:3])
     listed += f" and {len(old) - 3} more" if len(old) > 3 else ""
     return f"its own Deployment {owner[1]} is in a rollout, and its older pods hold slices ({listed}): " + _advice(
-        owner[1], pod.metadata.namespace, deployment
+        owner[1], pod.metadata.namespace, deployment, ending=any(each.ending for each in old)
     )
 
 
-def _advice(name: str, namespace: str, deployment: WorkloadResource | None) -> str:
-    patch = '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'
-    remedy = f"kubectl patch deployment {name} -n {namespace} -p '{patch}'"
+def _advice(name: str, namespace: str, deployment: WorkloadResource | None, *, ending: bool) -> str:
+    """`ending`: some of the older pods are about to be gone."""
     if deployment is None:
-        return (
-            "with maxSurge 1 or more it needs a free slice beside theirs (its strategy may not be read); "
-            f"to have them deleted first: {remedy}"
-        )
-    strategy = deployment.spec.strategy
-    if strategy.type == "Recreate":
-        return "with Recreate these are deleted first; it is placed when they have ended"
-    surge = strategy.rolling_update.max_surge if strategy.rolling_update is not None else "25%"
-    if _surge_pods(surge, deployment.spec.replicas) == 0:
-        return "with maxSurge 0 these are deleted first; it is placed when they have ended"
-    return (
-        f"with maxSurge {surge} these are deleted only when it is ready, so it needs a free slice beside theirs; "
-        f"to have them deleted first: {remedy}"
-    )
+        why = "with maxSurge 1 or more it needs a free slice beside theirs (its strategy may not be read)"
+    elif first := _deleted_first(deployment):
+        return f"with {first} are deleted first; it is placed when they have ended"
+    else:
+        surge = _update(deployment).max_surge
+        why = f"with maxSurge {surge} these are deleted only when it is ready, so it needs a free slice beside theirs"
+    if ending:
+        return "those that end make room; wait for them first"
+    patch = '{"spec":{"strategy":{"rollingUpdate":{"maxSurge":0,"maxUnavailable":1}}}}'
+    return f"{why}; to have them deleted first: kubectl patch deployment {name} -n {namespace} -p '{patch}'"
 
 
-def _surge_pods(surge: int | str, replicas: int) -> int:
-    """As Kubernetes rounds it: up."""
-    if isinstance(surge, int):
-        return surge
-    percent = surge.removesuffix("%")
-    return ceil(int(percent) * replicas / 100) if percent.isdigit() else 1
+def _deleted_first(deployment: WorkloadResource) -> str:
+    """Which older pods go before a newer one is ready, and by which setting; "" where none does."""
+    update, replicas = _update(deployment), deployment.spec.replicas
+    if deployment.spec.strategy.type == "Recreate":
+        return "Recreate these"
+    if _pods(update.max_surge, replicas, ceil) == 0:
+        return "maxSurge 0 these"
+    if missing := _pods(update.max_unavailable, replicas, floor):
+        return f"maxUnavailable {update.max_unavailable} up to {missing} of these at a time"
+    return ""
+
+
+def _update(deployment: WorkloadResource) -> RollingUpdate:
+    return deployment.spec.strategy.rolling_update or RollingUpdate()
+
+
+def _pods(amount: int | str, replicas: int, rounded: Callable[[float], int]) -> int:
+    """A number, or a percentage of the replicas. Kubernetes rounds `maxSurge` up and `maxUnavailable` down."""
+    return amount if isinstance(amount, int) else rounded(int(amount.removesuffix("%")) * replicas / 100)
 
 
 def _holder(node: NodeName, key: Key | None, pod: Pod | None, counts: Counter[str]) -> Holder:

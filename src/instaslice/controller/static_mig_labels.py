@@ -18,6 +18,7 @@ import msgspec
 from instaslice.api import nvidia_labels
 from instaslice.api.instaslice import Instaslice
 from instaslice.api.names import STATIC_MIG_LABELS
+from instaslice.controller.missing_permission import MissingPermission
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
@@ -48,6 +49,7 @@ class StaticMigLabels:
         """Node → labels that somebody else wrote, with the values that they had then."""
         self._forbidden: set[Key] = set()
         """Nodes whose labels we may not remove."""
+        self._missing = MissingPermission("--static-mig-labels", clock)
         self._queue: Queue[Key] = Queue(clock=clock)
 
     async def run(self) -> None:
@@ -64,24 +66,25 @@ class StaticMigLabels:
         if thing is not None:
             self._queue.add(key_of(thing))
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> float | None:
+        """Returns the seconds after which to try again."""
         node = self._nodes.get(key)
         if node is None:
             self._others.pop(key, None)
-            return
+            return None
         written = STATIC_MIG_LABELS in node.metadata.annotations
         if key in self._forbidden or not (self._wanted or written):
-            return
+            return None
         labels = labels_of(self._instaslices.get(key)) if self._wanted else {}
         # Tried again once their value changes: then it was written again, or removed.
         others = {name: value for name, value in self._others.get(key, {}).items() if _has(node, name, value)}
         labels = {name: value for name, value in labels.items() if name not in others}
         if not (labels or written) or _is_applied(node, labels):
-            return
+            return None
         try:
             await self._apply(node, labels)
         except NotFound:
-            return
+            return None
         except Conflict as error:
             taken = {field.removeprefix(_FIELD) for field in error.fields} & labels.keys()
             if not taken:
@@ -92,12 +95,13 @@ class StaticMigLabels:
             self._others[key] = others | {name: node.metadata.labels.get(name, "") for name in taken}
         except Forbidden as error:
             if self._wanted:
-                raise
+                return self._missing.report(error)
             # The permission is granted with the flag only. Nodes change often: one warning each is enough.
             self._forbidden.add(key)
             log.warning(
                 "%s; remove the labels of an earlier --static-mig-labels by hand: %s", error, self._by_hand(key)
             )
+        return None
 
     async def _apply(self, node: Node, labels: Mapping[str, str]) -> None:
         meta = {

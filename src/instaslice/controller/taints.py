@@ -13,6 +13,7 @@ from collections.abc import Sized
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
 from instaslice.api.names import MANAGED, TAINTED
+from instaslice.controller.missing_permission import MissingPermission
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, JsonOp, escaped
 from instaslice.kube.clock import Clock
@@ -39,6 +40,7 @@ class Taints:
         self._wanted = wanted
         self._forbidden: set[Key] = set()
         """Nodes whose taint we may not remove."""
+        self._missing = MissingPermission("--taint-nodes", clock)
         self._queue: Queue[Key] = Queue(clock=clock)
 
     async def run(self) -> None:
@@ -55,24 +57,26 @@ class Taints:
         if thing is not None:
             self._queue.add(key_of(thing))
 
-    async def _reconcile(self, key: Key) -> None:
+    async def _reconcile(self, key: Key) -> float | None:
+        """Returns the seconds after which to try again."""
         node = self._nodes.get(key)
         if node is None or key in self._forbidden:
-            return
+            return None
         steps = steps_to(node, wanted=self._wanted and self._instaslices.get(key) is not None)
         if not steps:
-            return
+            return None
         try:
             await self._client.patch(NODES, key, steps, manager=names.CONTROLLER)
         except NotFound:
-            return
+            return None
         except Forbidden as error:
             if self._wanted:
-                raise
+                return self._missing.report(error)
             # The permission is granted with the flag only. Nodes change often: one warning each is enough.
             self._forbidden.add(key)
             command = f"kubectl taint node {key} {TAINT.key}- && kubectl annotate node {key} {TAINTED}-"
             log.warning("%s; remove the taint of an earlier --taint-nodes by hand: %s", error, command)
+        return None
 
 
 def steps_to(node: Node, *, wanted: bool) -> list[JsonOp]:

@@ -3,7 +3,7 @@
 Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Final
 
 from instaslice.api import names
@@ -29,16 +29,19 @@ def quota_counts(installation: Installation) -> Iterator[Finding]:
             continue
         counted = {name for quota in quotas for name in quota.spec.hard}
         for quota in quotas:
-            old = [name for name in quota.spec.hard if name.startswith(COUNTED + names.NVIDIA_RESOURCE)]
-            idle = [name for name in old if _renamed(name) not in counted]
-            if idle:
-                instead = ", ".join(f"{_renamed(name)}: {quota.spec.hard[name]}" for name in idle)
-                message = f"limits {', '.join(idle)}, which no pod has any more when quotas count; limit {instead}"
+            if message := "; ".join(_idle(quota, counted)):
                 yield Finding(Invariant.QUOTA_COUNTS, f"resourcequota {key_of(quota)}", message)
 
 
-def _renamed(name: str) -> str:
-    return COUNTED + names.RESOURCE + name.removeprefix(COUNTED + names.NVIDIA_RESOURCE)
+def _idle(quota: Quota, counted: Set[str]) -> Iterator[str]:
+    """What its items on the old names come to, unless `counted` has the new ones."""
+    old = [name for name in quota.spec.hard if name.startswith(COUNTED + names.NVIDIA_RESOURCE)]
+    renamed = {name: names.renamed_in_quota(name) for name in old}
+    if idle := {name: new for name, new in renamed.items() if new is not None and new not in counted}:
+        instead = ", ".join(f"{new}: {quota.spec.hard[name]}" for name, new in idle.items())
+        yield f"limits {', '.join(idle)}, which no pod has any more when quotas count; limit {instead}"
+    if unknown := [name for name, new in renamed.items() if new is None]:
+        yield f"limits {', '.join(unknown)}, which names no profile, so it never counts: remove it"
 
 
 def _served(installation: Installation, namespace: str) -> bool:

@@ -60,12 +60,14 @@ async def call(client: Client, config: WebhookAddress) -> Answer:
         return Answer()  # the bundle itself is a finding
     if config.service is not None:
         return await _call_service(client, config.service, context)
-    address = urlsplit(config.url)
-    host, port = address.hostname or "", address.port or 443
     try:
+        address = urlsplit(config.url)
+        host, port = address.hostname or "", address.port or 443
         return await _connect(host, port, host, context)
     except (OSError, TimeoutError) as error:
         return Answer(failed=f"{config.url} does not answer ({_why(error)}); does the webhook run?")
+    except ValueError as error:  # the API server accepts more than can be an address
+        return Answer(failed=f"its url {config.url} is no address ({error}); correct it")
 
 
 async def _call_service(client: Client, service: ServiceReference, context: ssl.SSLContext) -> Answer:

@@ -9,6 +9,7 @@ from instaslice.kube.resource import Resource
 
 class RollingUpdate(ApiStruct, frozen=True):
     max_surge: int | str = "25%"
+    max_unavailable: int | str = "25%"
 
 
 class Strategy(ApiStruct, frozen=True):

@@ -6,13 +6,13 @@ missing, and `down` finds everything to remove.
 
 import asyncio
 import shutil
-import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from instaslice.errors import BadInput
 from instaslice.files import write_atomically
@@ -275,16 +275,19 @@ class Cluster:
             await instaslice.ready(component, objects)
 
     def pause(self, component: str) -> None:
-        self._signal(component, signal.SIGSTOP)
+        process = self._running(component)
+        process.suspend()
+        # On a busy machine it goes on for a moment.
+        self.processes.wait(component, lambda: process.status() == psutil.STATUS_STOPPED)
 
     def resume(self, component: str) -> None:
-        self._signal(component, signal.SIGCONT)
+        self._running(component).resume()
 
-    def _signal(self, component: str, number: signal.Signals) -> None:
+    def _running(self, component: str) -> psutil.Process:
         found = self.processes.find(component)
         if found is None:
             raise LocalError(f"cluster {self.name!r}: {component} does not run")
-        found.send_signal(number)
+        return found
 
     # Down --------------------------------------------------------------------------------------------------------
 

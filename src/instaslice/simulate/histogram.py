@@ -1,5 +1,6 @@
 """Waits in bounded memory: the mean is exact, a quantile is right to a thousandth of itself."""
 
+from math import inf
 from typing import Final
 
 _KEPT_BITS: Final = 11
@@ -27,13 +28,14 @@ class Histogram:
     def mean(self) -> float:
         return self.total / self.count if self.count else 0.0
 
-    def quantile(self, part: float) -> float:
-        """The smallest value that at least this part of all values does not exceed; 0 where there are none."""
-        needed = part * self.count
+    def quantile(self, part: float, endless: int = 0) -> float:
+        """The smallest value that at least this part of all values does not exceed; 0 where there are none. `endless`
+        more values are infinite."""
+        needed = part * (self.count + endless)
         seen = 0
         for low in sorted(self._buckets):
             seen += self._buckets[low]
             if seen >= needed:
                 shift = max(low.bit_length() - _KEPT_BITS, 0)
                 return low + ((1 << shift) - 1) / 2
-        return 0.0
+        return inf if endless else 0.0

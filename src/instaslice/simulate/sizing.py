@@ -9,14 +9,15 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Final
+from statistics import fmean
+from typing import Final, NamedTuple
 
 from instaslice.errors import BadInput
 from instaslice.simulate.comparison import Progress, Scenario, compare
 from instaslice.simulate.errors import BadWorkload
 from instaslice.simulate.fleets import MOST_GPUS
 from instaslice.simulate.jobs import Wants
-from instaslice.simulate.outcome import Estimate
+from instaslice.simulate.outcome import WAITING_PART, Estimate, estimate
 from instaslice.simulate.simulation import QueueDiscipline
 from instaslice.simulate.workloads import pods_at_once
 
@@ -27,17 +28,17 @@ _MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
 @dataclass(frozen=True, slots=True)
 class Target:
     """What a fleet has to reach, on average over the seeds: a `share` of the requested memory slices that find room or,
-    where pods wait, a 95th percentile of the waits of at most `wait_ms`."""
+    where pods wait, a 95th percentile of the waits of at most `wait_ms`. Pods that never run wait without end."""
 
     text: str
     share: float | None
     wait_ms: float | None
 
-    def met(self, slices: Estimate, wait_p95: Estimate) -> bool:
+    def met(self, slices: Estimate, wait_p95: Estimate | None) -> bool:
         # A mean of shares is rounded, and a quantile of waits is right to a thousandth: 20 s must not miss 20 s.
         if self.share is not None:
             return slices.mean >= self.share - 1e-12
-        return self.wait_ms is not None and wait_p95.mean <= self.wait_ms * 1.001
+        return self.wait_ms is not None and wait_p95 is not None and wait_p95.mean <= self.wait_ms * 1.001
 
     def __str__(self) -> str:
         if self.share is not None:
@@ -69,14 +70,16 @@ def read_target(text: str, queue: QueueDiscipline) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class TriedFleet:
-    """What a fleet with that many nodes in its last group came to, over all seeds."""
+    """What a fleet with that many nodes in its last group came to, over all seeds. `impossible` pods of the first seed
+    fit no node; `wait_p95_ms` is None where more than 5 % of the pods never run."""
 
     nodes: int
     gpus: int
     meets: bool
     slices: Estimate
-    wait_p95_ms: Estimate
+    wait_p95_ms: Estimate | None
     gpus_active: Estimate
+    impossible: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +151,11 @@ def _try(scenario: Scenario, nodes: int, target: Target, progress: Progress | No
             progress(f"{policy} on {plan.gpus} GPUs", more)
 
     (each,) = compare(replace(scenario, plan=plan), report).policies
-    slices, wait = each.summary["acceptance_by_slices"], each.summary["wait_p95_ms"]
-    return TriedFleet(nodes, plan.gpus, target.met(slices, wait), slices, wait, each.summary["gpus_active"])
+    slices, active = each.summary["acceptance_by_slices"], each.summary["gpus_active"]
+    waits = [run.wait_p95_of_all_ms for run in each.runs if run.wait_p95_of_all_ms is not None]
+    wait = estimate(waits) if len(waits) == len(each.runs) else None
+    meets = target.met(slices, wait)
+    return TriedFleet(nodes, plan.gpus, meets, slices, wait, active, each.runs[0].impossible)
 
 
 def _first_guess(scenario: Scenario) -> int:
@@ -169,26 +175,46 @@ def _check(scenario: Scenario, target: Target) -> None:
             f"--target {target.text}: creating slices alone takes {scenario.rules.create_ms} ms; give a longer wait "
             "or a shorter --create-ms"
         )
-    if target.share is None:
+    found = [_reachable(scenario, seed) for seed in scenario.seeds]
+    impossible = sorted(set().union(*(each.impossible for each in found)))
+    remedy = f"since no node could hold {', '.join(map(_text, impossible))}; use nodes with more GPUs, or another model"
+    if target.share is not None:
+        most = fmean(each.slices for each in found)
+        if most < target.share - 1e-12:
+            raise BadWorkload(
+                f"--target {target.text}: at most {100 * most:.1f} % find room on any number of nodes, {remedy}"
+            )
         return
-    shares, impossible = [], set[Wants]()
-    for seed in scenario.seeds:
-        asked = hopeless = 0
-        for number, job in enumerate(scenario.workload.jobs(Random(f"{seed} jobs"))):
-            if number < scenario.rules.warm_up:
-                continue
-            size = sum(scenario.plan.sizes[want] for want in job.wants)
-            asked += size
-            if not scenario.plan.can_ever_hold(job.wants):
-                hopeless += size
-                impossible.add(job.wants)
-        shares.append(1 - hopeless / asked if asked else 1.0)
-    reachable = sum(shares) / len(shares)
-    if reachable < target.share - 1e-12:
+    most = min(each.pods for each in found)
+    if most < WAITING_PART:
         raise BadWorkload(
-            f"--target {target.text}: at most {100 * reachable:.1f} % find room on any number of nodes, since no node "
-            f"could hold {', '.join(sorted(map(_text, impossible)))}; use nodes with more GPUs, or another model"
+            f"--target {target.text}: at most {100 * most:.1f} % of the pods ever run on any number of nodes, {remedy}"
         )
+
+
+class _Reachable(NamedTuple):
+    """What could run if there were nodes enough: parts of the pods and of their memory slices, and what never does."""
+
+    pods: float
+    slices: float
+    impossible: set[Wants]
+
+
+def _reachable(scenario: Scenario, seed: int) -> _Reachable:
+    pods = possible_pods = slices = possible_slices = 0
+    impossible: set[Wants] = set()
+    for number, job in enumerate(scenario.workload.jobs(Random(f"{seed} jobs"))):
+        if number < scenario.rules.warm_up:
+            continue
+        size = sum(scenario.plan.sizes[want] for want in job.wants)
+        pods += 1
+        slices += size
+        if scenario.plan.can_ever_hold(job.wants):
+            possible_pods += 1
+            possible_slices += size
+        else:
+            impossible.add(job.wants)
+    return _Reachable(possible_pods / pods if pods else 1.0, possible_slices / slices if slices else 1.0, impossible)
 
 
 def _text(wants: Wants) -> str:

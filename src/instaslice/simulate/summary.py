@@ -7,7 +7,7 @@ from instaslice.simulate.comparison import Comparison, Scenario
 from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
 from instaslice.simulate.settings import SimulationSettings, number
 from instaslice.simulate.simulation import QueueDiscipline
-from instaslice.simulate.sizing import NeededFleet, Target
+from instaslice.simulate.sizing import NeededFleet, Target, TriedFleet
 
 MEANINGS: Final[Mapping[str, str]] = {
     "policy": "how a GPU and a start are chosen",
@@ -32,7 +32,7 @@ SIZING_MEANINGS: Final[Mapping[str, str]] = {
     "nodes": "the fewest that reach the target",
     "GPUs": "on these nodes",
     "slices": MEANINGS["slices"],
-    "wait p95": MEANINGS["wait p95"],
+    "wait p95": f"{MEANINGS['wait p95']}; never run: more than 5 of 100 do not",
     "one node less": "what one node less would reach",
     "GPUs active": MEANINGS["GPUs active"],
 }
@@ -162,10 +162,7 @@ def _cell(found: Comparison, runs: list[ProfileOutcome]) -> str:
 
 def notes(scenario: Scenario, found: Comparison) -> list[str]:
     """What a reader of the table should know, a line each."""
-    found_notes = []
-    first = found.policies[0].runs[0]
-    if first.impossible:
-        found_notes.append(f"{first.impossible} pods fit no node even when empty; they count as not accepted.")
+    found_notes = _impossible_note(found.policies[0].runs[0].impossible)
     if scenario.rules.queue is not QueueDiscipline.NONE and not waited(found):
         found_notes.append("No pod waited for room.")
     if any(run.waiting for each in found.policies for run in each.runs):
@@ -181,6 +178,10 @@ def notes(scenario: Scenario, found: Comparison) -> list[str]:
     return found_notes
 
 
+def _impossible_note(pods: int, count_as: str = "not accepted") -> list[str]:
+    return [f"{pods} pods fit no node even when empty; they count as {count_as}."] if pods else []
+
+
 def sizing(target: Target, answers: tuple[NeededFleet, ...]) -> Table:
     """One row for each policy."""
     share = target.share is not None
@@ -188,16 +189,19 @@ def sizing(target: Target, answers: tuple[NeededFleet, ...]) -> Table:
     rows = []
     for each in answers:
         less = each.one_less
-        reached = [
-            "-" if tried is None else percent(tried.slices) if share else seconds(tried.wait_p95_ms.mean)
-            for tried in (each.found, less)
-        ]
+        reached = ["-" if tried is None else _reached(tried, share) for tried in (each.found, less)]
         rows.append([each.policy, str(each.nodes), str(each.gpus), *reached, f"{each.found.gpus_active.mean:.1f}"])
     return Table([(name, SIZING_MEANINGS[name]) for name in names], rows)
 
 
+def _reached(tried: TriedFleet, share: bool) -> str:
+    if share:
+        return percent(tried.slices)
+    return seconds(tried.wait_p95_ms.mean) if tried.wait_p95_ms is not None else "never run"
+
+
 def sizing_notes(scenario: Scenario, target: Target, answers: tuple[NeededFleet, ...]) -> list[str]:
-    last = scenario.plan.groups[-1]
+    share, last = target.share is not None, scenario.plan.groups[-1]
     varied = f"The number of nodes with {last.gpus} {last.model.name} was varied"
     rest = ", that of the others was not" if len(scenario.plan.groups) > 1 else ""
     sure = "one node less misses the target, one more reaches it"
@@ -206,6 +210,7 @@ def sizing_notes(scenario: Scenario, target: Target, answers: tuple[NeededFleet,
         f"Target{mean}: {target}.",
         f"{varied}{rest}; the pods and their times stayed the same. In each case {sure}.",
         *(f"{each.policy}: {each.fleet}" for each in answers if len(scenario.plan.groups) > 1),
+        *_impossible_note(answers[0].found.impossible, "not accepted" if share else "waiting without end"),
     ]
 
 

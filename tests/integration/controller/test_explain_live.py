@@ -112,14 +112,13 @@ async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, 
     await client.create(STATEFUL_SETS, workload(no_pods, "db", replicas=1, serviceName="db"))
     await client.create(JOBS, job(no_pods, "train"))
     await client.create(DEPLOYMENTS, workload(no_pods, "idle", replicas=0))
+    await client.create(DEPLOYMENTS, workload(no_pods, "we", paused=True))
+    await client.create(DEPLOYMENTS, workload(no_pods, "we-b", replicas=1))
 
     async def refused():
         found = await client.list(EVENTS, Selector(no_pods))
-        return {each.regarding.kind for each in found if each.reason == "FailedCreate"} >= {
-            "ReplicaSet",
-            "StatefulSet",
-            "Job",
-        }
+        about = {each.regarding.name.rpartition("-")[0] or each.regarding.name for each in found if each.note}
+        return about >= {"web", "we-b", "db", "train"}
 
     await until(refused, 30, "pods are refused")
 
@@ -131,6 +130,7 @@ async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, 
         assert said.startswith(f"{title} {no_pods}/{name.partition('/')[2]}: has no pods: "), said
         assert "exceeded quota: none" in said
     assert "it asks for 0 replicas" in await explain("deploy/idle")
+    assert "has no pods: nothing says why" in await explain("deploy/we")
     missing = await instaslice(cluster.kubeconfig, "explain", "deploy/nothing", "-n", no_pods)
     assert missing.stderr == f"error: no Deployment nothing in namespace {no_pods}; name another with -n\n"
 

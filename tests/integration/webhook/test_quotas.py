@@ -10,6 +10,7 @@ import workloads
 from waiting import until
 from workloads import SLICE, pod
 
+from instaslice.api import names
 from instaslice.controller.kept_quotas import KeptQuotas, companion_key, is_companion
 from instaslice.kube import errors
 from instaslice.kube.client import Selector
@@ -111,6 +112,10 @@ async def test_a_companion_follows_the_quota_and_goes_with_it(client, registered
         assert is_companion(made) and made.spec.scopes == ["NotTerminating"]
         await client.merge(RESOURCE_QUOTAS, companion_key(key), {"spec": {"hard": {OURS: "9"}}})
         await in_force(client, companion_key(key), {OURS: "5"})
+        await client.merge(RESOURCE_QUOTAS, companion_key(key), {"metadata": {"labels": {names.COMPANION: None}}})
+        await client.merge(RESOURCE_QUOTAS, key, {"spec": {"hard": {FIVE: "3"}}})
+        await in_force(client, companion_key(key), {OURS: "3"})
+        assert is_companion(await client.get(RESOURCE_QUOTAS, companion_key(key)))
     await client.delete(RESOURCE_QUOTAS, key)
 
     async def gone():

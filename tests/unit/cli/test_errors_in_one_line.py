@@ -63,6 +63,12 @@ cli.main()
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+def test_what_a_server_wrote_into_an_error_does_nothing_to_the_terminal(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        run(monkeypatch, BadInput("denied\x07\x1b[2J\nerror: all is lost"))
+    assert capsys.readouterr().err == "error: denied\ufffd\ufffd[2J error: all is lost\n"
+
+
 def test_a_defect_among_them_shows_where_it_is(monkeypatch):
     with pytest.raises(ExceptionGroup):
         run(monkeypatch, BadInput("one"), ZeroDivisionError())

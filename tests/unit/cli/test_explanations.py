@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from memory_server import MemoryServer
 from small_worlds import NOW
 
-from instaslice.cli import doctor
+from instaslice.cli import doctor, explain
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.explained_workloads import read_workload
@@ -75,6 +75,25 @@ def test_a_line_of_a_waiting_pod(capsys, changes, line):
     assert line in printed(capsys, **changes)
 
 
+BELL = "denied \x07\x1b[2J\x9b1m\u202eby\r\na\twebhook"
+HARMLESS = "denied ��[2J�1m�by  a webhook"
+
+
+def test_what_a_terminal_would_act_on_does_not_reach_it(capsys):
+    lines = printed(capsys, message=BELL, nodes={BELL: ["gpu-0"]})
+    assert lines[2] == f"  {HARMLESS}"
+    assert f"  not on    gpu-0: {HARMLESS}" in lines
+    explanations.table([WaitingPod(pod="a/w", stage=Stage.WAITING, since=None, asks={}, message=BELL)], NOW)
+    assert capsys.readouterr().out.splitlines()[1].endswith(HARMLESS)
+
+
+@pytest.mark.parametrize("name", ["", "deploy/", "pod/", "job/-", "deploy/web\x07", "sts/DB"])
+def test_what_is_no_name_is_refused_before_anything_is_asked(name):
+    result = CliRunner().invoke(explain.command, [name])
+    assert result.exit_code == 2
+    assert f"{name.rpartition('/')[2]!r} is no name of an object; it has 1 to 253 lower-case letters" in result.output
+
+
 def test_all_that_waits_in_a_table_with_the_reason_without_its_remedy(capsys):
     rows = [
         WaitingPod(
@@ -100,9 +119,13 @@ def test_yaml_says_the_same_as_json(capsys):
 # What is read of workloads --------------------------------------------------------------------------------------------
 
 
+CREATED = NOW - timedelta(hours=1)
+BEFORE, AFTER = CREATED - timedelta(hours=1), CREATED + timedelta(minutes=1)
+
+
 def workload(resource, name="web", conditions=(), **spec):
     document = {
-        "metadata": {"namespace": "team-a", "name": name},
+        "metadata": {"namespace": "team-a", "name": name, "creationTimestamp": CREATED},
         "spec": spec,
         "status": {"conditions": list(conditions)},
     }
@@ -115,9 +138,9 @@ def condition(kind, reason="", message=""):
     return {"type": kind, "status": "True", "reason": reason, "message": message}
 
 
-def with_event(server, kind, name, note, reason="FailedCreate"):
+def with_event(server, kind, name, note, reason="FailedCreate", written=AFTER):
     event = {
-        "metadata": {"namespace": "team-a", "name": f"{name}.1"},
+        "metadata": {"namespace": "team-a", "name": f"{name}.1", "creationTimestamp": written},
         "regarding": {"kind": kind, "name": name},
         "type": "Warning",
         "reason": reason,
@@ -152,6 +175,24 @@ MISSING = [
         DEPLOYMENTS,
         "has no pods: denied by a webhook",
         id="an Event of its ReplicaSet",
+    ),
+    pytest.param(
+        with_event(workload(DEPLOYMENTS), "ReplicaSet", "web-api-5d4f", "denied by a webhook"),
+        DEPLOYMENTS,
+        "has no pods: nothing says why",
+        id="an Event of the ReplicaSet of a Deployment with a longer name",
+    ),
+    pytest.param(
+        with_event(workload(DEPLOYMENTS), "ReplicaSet", "web-5d4f", "denied by a webhook", written=BEFORE),
+        DEPLOYMENTS,
+        "has no pods: nothing says why",
+        id="an Event of a ReplicaSet of an earlier Deployment of that name",
+    ),
+    pytest.param(
+        with_event(workload(JOBS), "Job", "web", "exceeded quota: none", written=BEFORE),
+        JOBS,
+        "has no pods: nothing says why",
+        id="an Event of an earlier Job of that name",
     ),
     pytest.param(
         with_event(workload(JOBS), "Job", "other", "exceeded quota: none"),

@@ -87,6 +87,17 @@ def test_nothing_is_cut_in_a_pipe():
     assert message.strip() not in drawn(status, width=60)
 
 
+def test_what_others_wrote_does_nothing_to_the_terminal():
+    evil = "denied\x1b[2J\nerror: all is lost"
+    sick = node(name="gpu-1", health=Health.UNHEALTHY, reason=evil)
+    status = fleet(TRAIN, sick, waiting=[queued(1, message=evil)], left_out=[evil], missing={"storage": evil})
+    for detail in Detail:
+        text = drawn(status, detail, colour=True)
+        assert "[2J" in text, "the text itself is shown"
+        assert "\x1b[2J" not in text
+        assert not any(line.startswith("error") for line in text.splitlines())
+
+
 def test_no_color_means_none():
     assert "\x1b[" in drawn(fleet(TRAIN), colour=True)
     assert "\x1b[" not in drawn(fleet(TRAIN))

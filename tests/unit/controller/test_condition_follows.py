@@ -1,6 +1,7 @@
 """The condition of a waiting pod follows what it waits for: in substance, not in numbers, and at a bounded rate."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -143,6 +144,51 @@ async def test_judging_again_takes_a_small_share_of_the_time(desk, monkeypatch):
     await revised(desk, 90)
     assert len(judged) == 4
     assert all(later - earlier >= 0.5 / SHARE_OF_TIME for earlier, later in pairwise(judged))
+
+
+async def test_beginning_rounds_costs_what_waits_and_not_more_for_more_namespaces(desk, monkeypatch):
+    """In reads of a namespace, of which each request has one."""
+    read = []
+
+    class Head(NamedTuple):
+        uid: str
+        name: str
+
+        @property
+        def namespace(self):
+            read.append(self.name)
+            return self.name
+
+    waiting = [Head(f"gone-{number}", f"team-{number}") for number in range(200)]
+    monkeypatch.setattr(desk.world.dispatcher.state.queue, "heads", lambda: waiting)
+    desk.writer.revise()
+    await passes(desk.clock, REVISE_PAUSE)
+    assert len(waiting) <= len(read) <= 2 * len(waiting)
+
+
+async def test_beginning_rounds_is_part_of_the_small_share_of_the_time(desk, monkeypatch):
+    """Also where something changes all the time."""
+    fill(desk)
+    for number in range(10):
+        await told_first(desk, "1g.5gb", cpu=f"{number + 1}m")
+    begun = []
+    queue = desk.world.dispatcher.state.queue
+    heads = queue.heads
+
+    def slow():
+        begun.append(desk.clock.monotonic())
+        desk.clock.skip(0.5)
+        return heads()
+
+    desk.world.cordon("a")
+    desk.world.settle()
+    monkeypatch.setattr(queue, "heads", slow)
+    for _ in range(90):
+        desk.writer.revise()
+        await passes(desk.clock, 1)
+    assert len(begun) > 1
+    assert all(later - earlier >= 0.5 / SHARE_OF_TIME for earlier, later in pairwise(begun))
+    assert sum("cordoned" in message(desk, uid) for uid in queue) > 1, "it goes on all the same"
 
 
 async def test_nothing_is_judged_again_while_nothing_changes(desk, monkeypatch):

@@ -387,6 +387,27 @@ async def test_labels_that_may_not_be_removed_any_more_are_named_once(caplog):
     assert world.server.calls.count(Call("PATCH", "nodes")) == 1
 
 
+@pytest.mark.parametrize("flag", ["taint_nodes", "static_mig_labels"])
+async def test_a_permission_that_is_missing_is_said_once_a_minute_for_all_nodes(caplog, flag):
+    plant = Plant(**{flag: True})
+    world = plant.world
+    for number in range(20):
+        world.add_node(f"gpu-{number}")
+    world.server.refuse("PATCH", "nodes", 403, times=2 * len(world.nodes))
+    async with plant.running():
+        await plant.passes(59)
+        assert world.server.calls.count(Call("PATCH", "nodes")) == len(world.nodes)
+        (said,) = [each for each in caplog.messages if "403" in each]
+        assert f"grant the controller what --{flag.replace('_', '-')} needs, or leave the flag away" in said
+        await plant.passes(60)
+        assert len([each for each in caplog.messages if "403" in each]) == 2
+        await plant.passes(60)
+    done = [
+        bool(node.spec.taints) or "nvidia.com/mig.strategy" in node.metadata.labels for node in world.nodes.values()
+    ]
+    assert all(done), "as soon as it is granted"
+
+
 VERBS = {"POST": {"create"}, "PUT": {"update"}, "PATCH": {"patch"}, "DELETE": {"delete"}, "GET": {"get", "list"}}
 
 

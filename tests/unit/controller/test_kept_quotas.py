@@ -16,6 +16,8 @@ from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota
 
 FIVE, OURS = "requests.nvidia.com/mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb"
 
+SPELLED = "requests.nvidia.com/mig-1g.05gb"
+
 
 def quota(hard, used=None, name="gpus", uid="", **more):
     made = {"metadata": {"namespace": "team", "name": name, "uid": uid}, "spec": {"hard": hard, **more}}
@@ -29,6 +31,10 @@ def quota(hard, used=None, name="gpus", uid="", **more):
         pytest.param({FIVE: "1k"}, {}, {OURS: "1000"}, id="in other words"),
         pytest.param({FIVE: "4"}, {FIVE: "1"}, {OURS: "3"}, id="less the pods that it counts itself"),
         pytest.param({FIVE: "1"}, {FIVE: "3"}, {OURS: "0"}, id="never less than none"),
+        pytest.param({FIVE: "1500m"}, {}, {OURS: "1"}, id="whole slices, rounded down"),
+        pytest.param({FIVE: "2500m"}, {FIVE: "1"}, {OURS: "1"}, id="rounded down after the subtraction"),
+        pytest.param({FIVE: "1", SPELLED: "3"}, {}, {OURS: "1"}, id="the smaller of two spellings"),
+        pytest.param({FIVE: "3", SPELLED: "1"}, {}, {OURS: "1"}, id="the smaller of two spellings, whichever it is"),
         pytest.param({f"{FIVE}.me": "1"}, {}, {f"{OURS}.me": "1"}, id="with media engines"),
         pytest.param({"requests.cpu": "9", "pods": "3", OURS: "1"}, {}, {}, id="nothing that counts anyway"),
         pytest.param({"requests.nvidia.com/gpu": "1"}, {}, {}, id="no whole GPUs"),
@@ -89,6 +95,15 @@ async def test_a_companion_follows_its_quota_and_goes_with_it(server):
         assert not companions(server)
 
 
+async def test_the_companion_of_a_long_name_stays(server):
+    server.put(RESOURCE_QUOTAS, quota({FIVE: "4"}, name="g" * LONGEST))
+    async with keeping(server) as step:
+        assert companions(server)
+        server.calls.clear()
+        await step()
+        assert {call.method for call in server.calls} <= {"GET"}
+
+
 async def test_a_companion_that_was_changed_or_removed_is_restored(server):
     server.put(RESOURCE_QUOTAS, quota({FIVE: "2"}))
     async with keeping(server) as step:
@@ -99,6 +114,21 @@ async def test_a_companion_that_was_changed_or_removed_is_restored(server):
         server.drop(RESOURCE_QUOTAS, made)
         await step()
         assert companions(server)[0].spec.hard == {OURS: "2"}
+
+
+@pytest.mark.parametrize("name", ["gpus", "g" * 253])
+async def test_a_companion_without_its_label_gets_it_back_and_follows_its_quota(server, name):
+    original = server.put(RESOURCE_QUOTAS, quota({FIVE: "4"}, name=name))
+    async with keeping(server) as step:
+        (made,) = companions(server)
+        meta = msgspec.structs.replace(made.metadata, labels={})
+        server.put(RESOURCE_QUOTAS, msgspec.structs.replace(made, metadata=meta))
+        await step()
+        assert companions(server)
+    server.put(RESOURCE_QUOTAS, msgspec.structs.replace(companions(server)[0], metadata=meta))
+    server.put(RESOURCE_QUOTAS, quota({FIVE: "2"}, name=name, uid=original.metadata.uid))
+    async with keeping(server):
+        assert [each.spec.hard for each in companions(server)] == [{OURS: "2"}]
 
 
 async def test_a_companion_that_says_so_already_is_not_written_again(server):

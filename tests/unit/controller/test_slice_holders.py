@@ -113,35 +113,73 @@ def deployment(strategy, replicas=2):
     return msgspec.convert({"metadata": {"name": "web", "namespace": "team-a"}, "spec": spec}, WorkloadResource)
 
 
-def surge(most):
-    return deployment({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": most}})
+def surge(most, unavailable=0, replicas=2):
+    return deployment(
+        {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": most, "maxUnavailable": unavailable}}, replicas
+    )
 
 
 FREES_FIRST = "these are deleted first; it is placed when they have ended"
 NEEDS_ONE = "these are deleted only when it is ready, so it needs a free slice beside theirs"
+DELETES_ONE = "up to 1 of these at a time are deleted first; it is placed when they have ended"
 STRATEGIES = [
     pytest.param(deployment({"type": "Recreate"}), f"with Recreate {FREES_FIRST}", False, id="Recreate"),
     pytest.param(surge(0), f"with maxSurge 0 {FREES_FIRST}", False, id="maxSurge 0"),
     pytest.param(surge("0%"), f"with maxSurge 0 {FREES_FIRST}", False, id="maxSurge 0%"),
     pytest.param(surge(1), f"with maxSurge 1 {NEEDS_ONE}", True, id="maxSurge 1"),
-    pytest.param(surge("25%"), f"with maxSurge 25% {NEEDS_ONE}", True, id="the default, which is rounded up"),
+    pytest.param(
+        surge("25%", "25%", 3),
+        f"with maxSurge 25% {NEEDS_ONE}",
+        True,
+        id="the default of 3: one more, none may be missing",
+    ),
+    pytest.param(
+        surge("25%", "25%", 4),
+        f"with maxUnavailable 25% {DELETES_ONE}",
+        False,
+        id="the default of 4: one may be missing",
+    ),
+    pytest.param(
+        deployment({}, 4), f"with maxUnavailable 25% {DELETES_ONE}", False, id="4, and the default is not said"
+    ),
+    pytest.param(surge(1, 1), f"with maxUnavailable 1 {DELETES_ONE}", False, id="maxUnavailable 1"),
     pytest.param(None, "(its strategy may not be read)", True, id="a Deployment that may not be read"),
 ]
 
 
 @pytest.mark.parametrize("strategy, said, remedy", STRATEGIES)
 def test_what_a_pod_is_told_whose_own_deployment_holds_the_slices(strategy, said, remedy):
-    one, old = holding("web-111-a", deleted=True)
+    told = explained(in_a_rollout(), deployment=strategy).rollout
+    assert told.startswith("its own Deployment web is in a rollout, and its older pods hold slices (team-a/web-111-a, ")
+    assert said in told
+    assert ("kubectl patch deployment web -n team-a -p" in told) is remedy
+
+
+ENDING = "those that end make room; wait for them first"
+
+
+@pytest.mark.parametrize(
+    "strategy, said",
+    [
+        pytest.param(surge(1), ENDING, id="maxSurge 1"),
+        pytest.param(None, ENDING, id="a Deployment that may not be read"),
+        pytest.param(deployment({"type": "Recreate"}), f"with Recreate {FREES_FIRST}", id="Recreate"),
+    ],
+)
+def test_nothing_is_to_be_changed_where_an_older_pod_is_being_deleted_already(strategy, said):
+    told = explained(in_a_rollout(deleted=True), deployment=strategy).rollout
+    assert "team-a/web-111-a, which is being deleted" in told
+    assert told.endswith(said)
+
+
+def in_a_rollout(**more):
+    """A pod that waits for the slices of two older ones; `more` of the first of these."""
+    one, old = holding("web-111-a", **more)
     two, other = holding("web-111-b", gpu="GPU-1")
-    here = world(
+    return world(
         [of_deployment(pod("w", "7g.40gb", gates=[GATE]), hash_="222"), of_deployment(old), of_deployment(other)],
         [instaslice(one, two)],
     )
-    told = explained(here, deployment=strategy).rollout
-    assert told.startswith("its own Deployment web is in a rollout, and its older pods hold slices (")
-    assert "team-a/web-111-a, which is being deleted" in told
-    assert said in told
-    assert ("kubectl patch deployment web -n team-a -p" in told) is remedy
 
 
 NO_ROLLOUT = [

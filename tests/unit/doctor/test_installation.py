@@ -164,6 +164,16 @@ FAULTS = [
         "limit requests.gpu.das.com/mig-1g.5gb: 4",
         id="a quota on the old names",
     ),
+    *(
+        pytest.param(
+            {"quotas": [quota(**{f"requests.nvidia.com__{name}": "2"})]},
+            "quota-counts",
+            "resourcequota team-a/gpus",
+            f"limits requests.nvidia.com/{name}, which names no profile, so it never counts: remove it",
+            id=f"a quota on a name that no pod could have, {name}",
+        )
+        for name in ("mig-mig-1g.5gb", "mig-1g.5gb.shared")
+    ),
 ]
 
 
@@ -191,6 +201,10 @@ OLD, NEW = {"requests.nvidia.com__mig-1g.5gb": "4"}, {"requests.gpu.das.com__mig
 FINE = [
     pytest.param({"quotas": [quota(**OLD), quota(name="renamed", **NEW)]}, id="a second quota counts the new names"),
     pytest.param({"quotas": [quota(**OLD, **NEW)]}, id="the same quota counts both"),
+    pytest.param(
+        {"quotas": [quota(**{"requests.nvidia.com__mig-1g.05gb": "4"}), quota(name="renamed", **NEW)]},
+        id="the profile is written in another way",
+    ),
     pytest.param({"quotas": [quota(**{"requests.nvidia.com__gpu": "4", "pods": "9"})]}, id="a quota on other things"),
     pytest.param(
         {"quotas": [quota(**OLD)], "namespaces": [namespace(**{"gpu.das.com/slicing": "disabled"})], "webhooks": [

@@ -68,6 +68,21 @@ async def test_an_address_where_nothing_listens_is_wrong():
     assert f"https://127.0.0.1:{port}/mutate does not answer (Connection refused)" in answer.failed
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        pytest.param("127.0.0.1:99999", id="a port that there is not"),
+        pytest.param(f"{'a' * 64}.example", id="a name that DNS cannot hold"),
+        pytest.param("[::1", id="half an address"),
+    ],
+)
+async def test_a_url_that_is_no_address_is_wrong(where):
+    address = WebhookAddress(url=f"https://{where}/mutate", ca_bundle=bundle(OURS.trusted))
+    answer = await call(MemoryServer().client(), address)
+    assert f"its url https://{where}/mutate is no address (" in answer.failed
+    assert answer.failed.endswith("; correct it")
+
+
 async def test_a_bundle_that_is_none_is_left_to_the_rule_about_bundles():
     answer = await call(MemoryServer().client(), at(1, ca="%%"))
     assert (answer.failed, answer.unknown) == ("", "")

@@ -83,6 +83,31 @@ def test_with_a_queue_the_target_is_a_wait(target, nodes):
     assert found([job(0, 10_000, WHOLE) for _ in range(3)], target, queue=BACKFILL).nodes == nodes
 
 
+def test_pods_that_never_run_wait_without_end():
+    """Nodes of one GPU hold no pair, so without a node of the last group one pod of ten never runs."""
+    jobs = [job(1000 * number, 500, WHOLE) for number in range(9)] + [job(9000, 500, WHOLE, WHOLE)]
+    answer = found(jobs, "60s", "3x1xA100-40GB", "1x2xA100-40GB", queue=BACKFILL)
+    assert answer.fleet == "3x1xA100-40GB, 1x2xA100-40GB"
+    assert answer.one_less.wait_p95_ms is None
+    assert answer.found.impossible == 0
+
+
+def test_a_few_pods_that_never_run_are_in_the_wait_and_are_named():
+    """Of 40, each waiting 10 s longer than the one before: the 38th is the 95th percentile of all, the 37th of the rest
+    would be."""
+    jobs = [job(0, 10_000, WHOLE) for _ in range(39)] + [job(0, 1, WHOLE, WHOLE)]
+    answer = found(jobs, "371s", queue=BACKFILL, patience_ms=None)
+    assert (answer.nodes, answer.found.wait_p95_ms.mean, answer.found.impossible) == (
+        1,
+        pytest.approx(370_000, 1e-3),
+        1,
+    )
+    assert found(jobs, "369s", queue=BACKFILL, patience_ms=None).nodes == 2
+    words = ("--fleet", "1x1xA30", "--mix", "1g.6gb=97,2x4g.24gb=3", "--queue", "backfill", "--pods", "300")
+    said = CliRunner().invoke(command, (*words, "--find-gpus", "--target", "1h"), catch_exceptions=False).stdout
+    assert re.search(r"^\d+ pods fit no node even when empty; they count as waiting without end\.$", said, re.MULTILINE)
+
+
 def test_the_demand_stays_while_the_fleet_grows():
     """The load is relative to the fleet that was given: twice the fleet, twice the answer."""
 
@@ -139,5 +164,10 @@ def test_what_no_number_of_nodes_could_reach_is_said_before_anything_is_tried():
     with pytest.raises(BadInput, match=said):
         found(jobs, "99%")
     assert found(jobs, "50%").nodes == 2, "what can be reached is searched for"
+    said = (
+        r"--target 60s: at most 66.7 % of the pods ever run on any number of nodes, since no node could hold 2x7g.40gb"
+    )
+    with pytest.raises(BadInput, match=said):
+        found(jobs, "60s", queue=BACKFILL)
     with pytest.raises(BadInput, match="creating slices alone takes 250 ms; give a longer wait"):
         found(jobs, "100ms", queue=BACKFILL, create_ms=250)

@@ -11,6 +11,7 @@ signals         run until SIGTERM or Ctrl-C
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
 documents       JSON and YAML for programs
+plain_text      text of a cluster in one line, without control characters
 explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
 plain_table     tables of plain text

@@ -75,7 +75,7 @@ async def read_workload(
     said = _conditions(workload)
     if has_pods:
         return workload, f"pods are missing: {said}" if said and _failing(workload) else ""
-    why = said or _asks_for_none(resource, workload) or await _failed_create(client, resource, namespace, name)
+    why = said or _asks_for_none(resource, workload) or await _failed_create(client, resource, workload)
     remedy = f"see `kubectl describe {resource.kind.lower()} {name} -n {namespace}`"
     return workload, f"has no pods: {why or f'nothing says why; {remedy}'}"
 
@@ -102,23 +102,16 @@ def _asks_for_none(resource: Resource[WorkloadResource], workload: WorkloadResou
     return ""
 
 
-async def _failed_create(client: Client, resource: Resource[WorkloadResource], namespace: str, name: str) -> str:
-    """The latest Event that says why its pods are refused: a quota, a webhook, a policy. Those of a Deployment are of
-    its ReplicaSets."""
-    kind = REPLICA_SETS.kind if resource is DEPLOYMENTS else resource.kind
+async def _failed_create(client: Client, resource: Resource[WorkloadResource], workload: WorkloadResource) -> str:
+    """The latest Event that says why its pods are refused: a quota, a webhook, a policy."""
     found: list[Event] = []
     pages = 0
     try:
-        async for page in client.pages(EVENTS, Selector(namespace=namespace)):
+        async for page in client.pages(EVENTS, Selector(namespace=workload.metadata.namespace)):
             found += [
                 each
                 for each in page.items or ()
-                if each.reason == "FailedCreate"
-                and each.regarding.kind == kind
-                and (
-                    each.regarding.name == name
-                    or (kind != resource.kind and each.regarding.name.startswith(f"{name}-"))
-                )
+                if each.reason == "FailedCreate" and _is_about(each, resource, workload)
             ]
             pages += 1
             if pages >= MOST_PAGES:
@@ -127,3 +120,14 @@ async def _failed_create(client: Client, resource: Resource[WorkloadResource], n
         return f"its Events may not be read to say why ({error.message})"
     latest = max(found, key=lambda each: str(each.event_time or each.metadata.creation_timestamp or ""), default=None)
     return latest.note if latest is not None else ""
+
+
+def _is_about(event: Event, resource: Resource[WorkloadResource], workload: WorkloadResource) -> bool:
+    """Those of a Deployment are about its ReplicaSets, whose names have a hash without dashes behind its own. An Event
+    outlives what it is about: one from before the workload was about an earlier one of that name."""
+    kind, name = resource.kind, event.regarding.name
+    if resource is DEPLOYMENTS:
+        kind, name = REPLICA_SETS.kind, name.rpartition("-")[0]
+    written, created = event.metadata.creation_timestamp, workload.metadata.creation_timestamp
+    earlier = written is not None and created is not None and written < created
+    return event.regarding.kind == kind and name == workload.metadata.name and not earlier

@@ -4,9 +4,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-import click
-
 from instaslice.cli.terminal.plain_table import table_lines
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explain import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 
@@ -19,17 +18,17 @@ COLUMNS: Final = ("POD", "STAGE", "FOR", "ASKS FOR", "WHY")
 def text(explanation: Explanation, now: datetime) -> None:
     """Print one."""
     since = age(explanation.since, now)
-    click.echo(f"pod {explanation.pod}: {explanation.stage}{f', for {since}' if since else ''}")
+    echo(f"pod {explanation.pod}: {explanation.stage}{f', for {since}' if since else ''}")
     if explanation.asks:
-        click.echo(f"  asks for  {_slices(explanation.asks)}")
-    click.echo(f"  {explanation.message}")
+        echo(f"  asks for  {_slices(explanation.asks)}")
+    echo(f"  {explanation.message}")
     for each in explanation.left_out:
-        click.echo(f"  left out  {each}")
+        echo(f"  left out  {each}")
     for place in explanation.slices:
         gpu = f"GPU {place.index}" if place.index is not None else place.gpu
         uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
         where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
-        click.echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
+        echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
     if explanation.stage is Stage.WAITING:
         _waiting(explanation, now)
 
@@ -37,7 +36,7 @@ def text(explanation: Explanation, now: datetime) -> None:
 def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
     """Print many, one line each."""
     for line in table_lines(COLUMNS, [waiting_row(each, now) for each in waiting]):
-        click.echo(line)
+        echo(line)
 
 
 def waiting_row(pod: WaitingPod, now: datetime) -> tuple[str, ...]:
@@ -47,21 +46,21 @@ def waiting_row(pod: WaitingPod, now: datetime) -> tuple[str, ...]:
 
 def _waiting(explanation: Explanation, now: datetime) -> None:
     ahead = explanation.ahead
-    click.echo(f"  queue     {f'{ahead} {_are(ahead)} ahead of it' if ahead else 'first'}")
+    echo(f"  queue     {f'{ahead} {_are(ahead)} ahead of it' if ahead else 'first'}")
     for why, nodes in explanation.nodes.items():
-        click.echo(f"  not on    {_some(nodes)}: {why}")
+        echo(f"  not on    {_some(nodes)}: {why}")
     if explanation.could:
-        click.echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
+        echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
     elif explanation.could_later:
-        click.echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
+        echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
     else:
-        click.echo("  could     no node that admits it would hold it, even if empty")
+        echo("  could     no node that admits it would hold it, even if empty")
     for holder in explanation.held_by[:MOST_HOLDERS]:
-        click.echo(f"  held by   {_holder(holder, now)}")
+        echo(f"  held by   {_holder(holder, now)}")
     if (more := len(explanation.held_by) - MOST_HOLDERS) > 0:
-        click.echo(f"  held by   {more} more: -o json names them")
+        echo(f"  held by   {more} more: -o json names them")
     if explanation.rollout:
-        click.echo(f"  rollout   {explanation.rollout}")
+        echo(f"  rollout   {explanation.rollout}")
 
 
 def _holder(holder: Holder, now: datetime) -> str:

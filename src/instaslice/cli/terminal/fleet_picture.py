@@ -13,6 +13,7 @@ from rich.text import Text
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.gpu_lines import MARKS, MEANINGS, bar_lines, dim, node_lines, shade
 from instaslice.cli.terminal.plain_table import table_lines
+from instaslice.cli.terminal.plain_text import plain
 from instaslice.controller.fleet_status import FleetStatus, GpuOccupancy, NodeOccupancy, SlotHolder
 from instaslice.controller.held_slots import SlotState
 
@@ -65,8 +66,9 @@ def fleet_picture(status: FleetStatus, detail: Detail, width: int, *, cut: bool 
     parts += _waiting(status, None if detail is Detail.EVERYTHING else MOST_WAITING)
     parts += [Text(f"left out  {each}", style="yellow") for each in status.left_out]
     parts += [Text(f"missing   {each}", style="yellow") for each in status.missing.values()]
-    if not cut:
-        for part in parts:
+    for part in parts:
+        part.plain = plain(part.plain)
+        if not cut:
             part.no_wrap, part.overflow = True, "ignore"
     return Group(*parts)
 

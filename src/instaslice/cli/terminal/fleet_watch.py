@@ -19,6 +19,7 @@ from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.fleet_changes import changes
 from instaslice.cli.terminal.fleet_picture import Detail, fitting_detail, fleet_picture
+from instaslice.cli.terminal.plain_text import echo, plain
 from instaslice.controller.fleet_status import FleetStatus
 
 REDRAW_SECONDS = 10.0
@@ -84,11 +85,11 @@ class Lines:
     def show(self, status: FleetStatus, failure: str) -> None:
         at = status.now.astimezone().strftime("%H:%M:%S")
         for line in changes(self._before, status):
-            click.echo(f"{at}  {line}")
+            echo(f"{at}  {line}")
         if failure and not self._stale:
-            click.echo(f"{at}  not up to date: {failure}")
+            echo(f"{at}  not up to date: {failure}")
         elif self._stale and not failure:
-            click.echo(f"{at}  up to date again")
+            echo(f"{at}  up to date again")
         self._before, self._stale = status, bool(failure)
         sys.stdout.flush()
 
@@ -102,7 +103,7 @@ class Picture:
 
     def show(self, status: FleetStatus, failure: str) -> None:
         console = self._screen.console
-        stale = [Text(f"not up to date: {failure}", style="red")] if failure else []
+        stale = [Text(plain(f"not up to date: {failure}"), style="red")] if failure else []
         most = fitting_detail(status) if self._detail is None else self._detail
         for detail in sorted(Detail, reverse=True):
             picture = Group(*stale, fleet_picture(status, detail, console.width))
