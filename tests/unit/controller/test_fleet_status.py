@@ -172,11 +172,22 @@ def test_where_nothing_is_placed_nothing_is_free(there, nodes, why):
     (model,) = found.models
     assert (model.free_gb, model.out_of_use_gb) == (0, model.total_gb)
     assert model.unhealthy == (2 if why.startswith("unhealthy") else 0)
+    assert {gpu.memory_slices for gpu in found.nodes[0].gpus} == {8 if there.status.models else 0}
 
 
-def test_a_layout_that_no_gpu_can_have_fits_nothing():
-    odd = made(allocation("x", "3g.20gb", 2), SliceState.FOREIGN, id="MIG-x")
-    gpu = status([instaslice(slices=[odd])]).nodes[0].gpus[0]
+@pytest.mark.parametrize(
+    "places",
+    [
+        pytest.param([("3g.20gb", 2)], id="a start that the profile does not have"),
+        pytest.param([("3g.20gb", 0), ("1g.5gb", 3)], id="two in one place"),
+    ],
+)
+def test_a_layout_that_no_gpu_can_have_fits_nothing(places):
+    foreign = [
+        made(allocation(f"x-{start}", profile, start), SliceState.FOREIGN, id=f"MIG-{start}")
+        for profile, start in places
+    ]
+    gpu = status([instaslice(slices=foreign)]).nodes[0].gpus[0]
     assert (gpu.largest_fit, gpu.free_gb, gpu.unusable_gb) == ("", 20, 20)
 
 
