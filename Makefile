@@ -54,7 +54,7 @@ fmt: setup ## Format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages, docs/reference
+generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages, the table of metrics, docs/reference
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt -o requirements-runtime.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt --group build -o requirements-build.txt
@@ -62,11 +62,12 @@ generate: setup ## Write what is generated: the lock, the Go modules, the CRD, t
 	$(BIN)/python scripts/pin_modules.py
 	$(BIN)/python scripts/write_crds.py
 	$(BIN)/python scripts/write_protos.py
+	$(BIN)/python scripts/write_metrics.py
 	$(BIN)/python scripts/write_reference.py
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/reference
+	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/metrics.md docs/reference
 
 # The image (docs/image.md). BASE is any image with Python 3.11 or later.
 image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)
@@ -88,7 +89,7 @@ sign: sbom ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=
 	cosign sign --yes $(IMG)
 	cosign attest --yes --type spdxjson --predicate $(or $(SBOM),out/instaslice.spdx.json) $(IMG)
 
-BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-footprint
+BENCHES := bench-up bench-kube bench-placement bench-orders bench-policies bench-simulate bench-burst bench-calls bench-shapes bench-scrape bench-footprint
 
 bench: $(BENCHES) ## Every benchmark (minutes each)
 
@@ -120,6 +121,9 @@ bench-calls: setup ## API calls per pod, on 1, 10 and 100 nodes
 
 bench-shapes: setup ## What 3,500 waiting pods of different shapes cost other pods
 	@$(BIN)/python bench/shapes.py
+
+bench-scrape: setup ## What one scrape costs the controller at 100 to 10,000 GPUs full of slices
+	@$(BIN)/python bench/scrape.py
 
 bench-footprint: setup programs ## Resident memory of our processes in the image, idle and with 1,000 pods (needs root)
 	@$(BIN)/python bench/footprint.py

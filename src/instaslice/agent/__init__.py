@@ -5,6 +5,8 @@ served_node       one of these nodes: reconcile it, and write its status
 node              all GPUs of a node, and its status from their reports
 gpu_worker        carries out what a GPU needs, one call at a time
 decision          what a GPU needs next, and what to report of it: pure
+node_metrics      what Prometheus is given of the nodes
+job_mapping       tells dcgm-exporter which pod has which slice
 report            the part of a status that has changed, as a patch
 usage             which slices pods still use although no allocation names them
 resources         what a node advertises

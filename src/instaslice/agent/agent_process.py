@@ -11,15 +11,19 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
 from instaslice.agent import report
 from instaslice.agent.gpu_source import GpuSource, Warn
-from instaslice.agent.gpu_worker import OrphanPolicy, WorkerContext
+from instaslice.agent.gpu_worker import DriverCall, OrphanPolicy, WorkerContext
+from instaslice.agent.job_mapping import JobMapping
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent, unserved
+from instaslice.agent.node_metrics import NodeMetrics
 from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
-from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Instaslice, PreparedSlice
+from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Allocation, Instaslice, PreparedSlice
 from instaslice.api.reasons import NodeEvent, ServingReason
 from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
@@ -34,6 +38,7 @@ from instaslice.kube.events import EventKey, Recorder
 from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.watch import Reflector
+from instaslice.observe.logs import about
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +50,8 @@ WORKERS = 16
 
 class AgentProcess:
     """Serves all nodes that match a selector, as they come and go. With `devices` that is the one node we run on: its
-    kubelet learns its resources from device plugins; for others they are written into the node's status."""
+    kubelet learns its resources from device plugins; for others they are written into the node's status. With
+    `job_mapping` dcgm-exporter is told which of its pods has which slice."""
 
     def __init__(
         self,
@@ -58,17 +64,24 @@ class AgentProcess:
         orphan_policy: OrphanPolicy | None = None,
         executor: GpuExecutor | None = None,
         devices: NodeDevices | None = None,
+        registry: CollectorRegistry | None = None,
+        job_mapping: JobMapping | None = None,
     ) -> None:
         self._client = client
         self._gpu_source = gpu_source
         self._devices = devices
+        self._job_mapping = job_mapping
         self._clock = clock
         self._rng = rng
         self._orphan_policy = orphan_policy or OrphanPolicy()
         self._executor = executor or GpuExecutor()
         self._served: dict[str, ServedNode] = {}
+        self._unserved: set[str] = set()
+        """Nodes of which was reported why they cannot be served."""
+        self._metrics = NodeMetrics(self._served, self._allocations, registry or CollectorRegistry())
         self._queue: Queue[str] = Queue(clock=clock)
         self._tasks: asyncio.TaskGroup | None = None
+        self._started = False
         self._writing = asyncio.Semaphore(CONCURRENT_WRITES)
         self._recorder = Recorder(client, controller="gpu.das.com/agent", instance=MANAGER, clock=clock)
         self._nodes: Cache[Node] = Cache()
@@ -92,6 +105,7 @@ class AgentProcess:
             await self._nodes.synced()
             await self._objects.synced()
             freeze_heap()
+            self._started = True
             self._nodes.on_change(self._node_changed)
             self._objects.on_change(self._object_changed)
             if len(self._nodes):
@@ -101,6 +115,19 @@ class AgentProcess:
             if self._devices is not None:
                 tasks.create_task(self._devices.run(self._warn_no_slice, self._kubelet_changed))
             await self._queue.work(self._reconcile_or_retry, workers=WORKERS)
+
+    @property
+    def not_ready(self) -> str:
+        """Why this agent does not do its job yet: nodes are not known or not reported, or no pod can start."""
+        if not self._started:
+            return "nodes and Instaslice objects are not known yet"
+        served = self._served.values()
+        missing = len(self._nodes) - len(self._unserved) - sum(each.reported for each in served)
+        if not len(self._nodes):
+            return f"there is no node {self._wanted}"
+        if missing > 0:
+            return f"{missing} of {len(self._nodes)} nodes are not reported yet"
+        return self._devices.kubelet_silence if self._devices is not None else ""
 
     # What enqueues a node -------------------------------------------------------------------------------------------
 
@@ -128,7 +155,7 @@ class AgentProcess:
             return await self._reconcile(name)
         except KubeError as error:
             wait = RETRY_SECONDS * (1 + self._rng.random())
-            log.warning("node %s: %s; trying again in %.1f s", name, error, wait)
+            log.warning("node %s: %s; trying again in %.1f s", name, error, wait, extra=about(node=name))
             return wait
 
     async def _reconcile(self, name: str) -> float | None:
@@ -145,6 +172,8 @@ class AgentProcess:
             await self._report_unserved(node, instaslice, error)
             return None
         wait = await served.reconcile(node, instaslice)
+        if self._job_mapping is not None and served.status is not None:
+            self._job_mapping.update(served.status, self._allocations(name))
         if self._devices is None:
             await self._advertise(node, served)
         return wait
@@ -157,6 +186,7 @@ class AgentProcess:
             if served.serves(node, gpus, instaslice):
                 return served
             self._stop(name)
+        self._unserved.discard(name)
         uid, warn = instaslice.metadata.uid, partial(self._warn, _reference(instaslice))
         changed = partial(self._queue.add, name)
         driver, apply_annotations = self._gpu_source.connect(node, warn, changed)
@@ -171,6 +201,7 @@ class AgentProcess:
             changed=changed,
             failed=partial(_warn_failed, warn),
             in_use=partial(in_use, self._client, self._devices, name),
+            called=partial(self._driver_called, name),
         )
         agent = NodeAgent(context, instaslice.status)
         served = self._served[name] = ServedNode(
@@ -234,8 +265,10 @@ class AgentProcess:
             with suppress(NotFound):
                 async with self._writing:
                     await self._client.patch(INSTASLICES, Key("", name), ops, manager=MANAGER, subresource="status")
+        self._unserved.add(name)
 
     def _forget(self, name: str) -> None:
+        self._unserved.discard(name)
         if served := self._stop(name):
             self._gpu_source.forget(served.node)
 
@@ -249,6 +282,28 @@ class AgentProcess:
         assert self._tasks is not None
         return self._tasks.create_task(work)
 
+    # Metrics and log ------------------------------------------------------------------------------------------------
+
+    def _allocations(self, node: str) -> dict[str, Allocation]:
+        instaslice = self._objects.get(Key("", node))
+        return {each.id: each for each in instaslice.spec.allocations} if instaslice is not None else {}
+
+    def _driver_called(self, node: str, call: DriverCall) -> None:
+        self._metrics.called(call)
+        pod = call.allocation.pod if call.allocation is not None else None
+        keys = about(
+            pod=f"{pod.namespace}/{pod.name}" if pod is not None else None,
+            uid=pod.uid if pod is not None else None,
+            node=node,
+            gpu=call.gpu,
+            seconds=call.seconds,
+        )
+        what = f"{call.operation} {call.profile} at {call.start}" if call.profile else f"{call.operation} slices"
+        if call.error is not None:
+            log.warning("%s: %s", what, call.error, extra=keys)
+        else:
+            log.log(logging.INFO if call.profile else logging.DEBUG, "%s: done", what, extra=keys)
+
     # Warnings -------------------------------------------------------------------------------------------------------
 
     def _warn_no_slice(self, note: str) -> None:
@@ -256,7 +311,7 @@ class AgentProcess:
             served.warn(NodeEvent.NO_SLICE, "Allocate", note)
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
-        log.warning("%s: %s", regarding.name, note)
+        log.warning("%s: %s", regarding.name, note, extra=about(node=regarding.name))
         self._recorder.record(EventKey(regarding, True, reason, action, note))
 
 

@@ -36,6 +36,8 @@ from instaslice.kube.limits import exponential_delay
 FIRST_RETRY = 0.5
 LONGEST_RETRY = 30.0
 """Seconds between two tries to destroy a slice that is in use, or to read a GPU that does not answer."""
+OTHER = "other"
+"""In place of a profile that the GPU does not have: a spec can be written by hand."""
 NOT_LISTED = Unhealthy("its slices have not been listed yet", UnhealthyReason.OTHER)
 
 
@@ -45,6 +47,25 @@ class OrphanPolicy:
 
     grace: float = 60.0
     keep_foreign: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DriverCall:
+    """A call to the driver that has ended."""
+
+    operation: str
+    """`create`, `destroy` or `list`."""
+    gpu: drivers.GpuUuid
+    profile: str
+    """One that the GPU has, or OTHER; empty where slices were listed."""
+    start: int
+    allocation: Allocation | None
+    """For which a slice was created, or whose slice was destroyed."""
+    seconds: float
+    error: DriverError | None
+
+
+def _ignore(_: DriverCall) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +84,8 @@ class WorkerContext:
     """Called once for each slice that could not be made or was lost."""
     in_use: Callable[[Sequence[Slice]], Awaitable[Mapping[Slice, str]]]
     """Those of these orphans that must stay, and why: a pod uses them, or it is unknown whether one does."""
+    called: Callable[[DriverCall], None] = _ignore
+    """Called after each call to the driver."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,10 +211,11 @@ class GpuWorker:
         while (work := self._next()) is not None:
             if isinstance(work, _CheckUsage) or not self._context.driver.immediate(self.gpu.uuid):
                 return work
+            began = self._context.clock.monotonic()
             try:
-                self._succeeded(work, self._call(work))
+                self._ended(work, began, self._call(work))
             except DriverError as error:
-                self._failed_at(work, error)
+                self._ended(work, began, error)
         return None
 
     async def _run(self) -> None:
@@ -207,12 +231,31 @@ class GpuWorker:
             self._task = None
 
     async def _execute(self, work: Step | _ReadSlices) -> None:
+        began, call = self._context.clock.monotonic(), partial(self._call, work)
         try:
-            self._succeeded(
-                work, await self._context.executor.call(self.gpu.uuid, _describe(work), partial(self._call, work))
-            )
+            self._ended(work, began, await self._context.executor.call(self.gpu.uuid, _describe(work), call))
         except DriverError as error:
-            self._failed_at(work, error)
+            self._ended(work, began, error)
+
+    def _ended(self, work: Step | _ReadSlices, began: float, result: tuple[Slice, ...] | DriverError) -> None:
+        self._context.called(self._described(work, began, result if isinstance(result, DriverError) else None))
+        if isinstance(result, DriverError):
+            self._failed_at(work, result)
+        else:
+            self._succeeded(work, result)
+
+    def _described(self, work: Step | _ReadSlices, began: float, error: DriverError | None) -> DriverCall:
+        allocation: Allocation | None = None
+        operation, slot = "list", Slot("", 0)
+        match work:
+            case Create(wanted):
+                operation, slot, allocation = "create", slot_of(wanted), wanted
+            case Destroy(doomed):
+                operation, slot = "destroy", slot_of(doomed)
+                allocation = next((each for each in self._allocations if slot_of(each) == slot), None)
+        profile = slot.profile if not slot.profile or self.gpu.model.has(slot.profile) else OTHER
+        seconds = self._context.clock.monotonic() - began
+        return DriverCall(operation, self.gpu.uuid, profile, slot.start, allocation, seconds, error)
 
     def _call(self, work: Step | _ReadSlices) -> tuple[Slice, ...]:
         """Blocks. Returns the slices that the call listed or made."""

@@ -32,6 +32,10 @@ class ServedNode:
     devices: NodeDevices | None
     clock: Clock
     resynced_at: float
+    status: InstasliceStatus | None = None
+    """As it is now, whether or not it has been written."""
+    reported: bool = False
+    """Whether this process has written a status, or found it as it is."""
 
     def serves(self, node: Node, gpus: Hashable, instaslice: Instaslice) -> bool:
         """Whether all three are still the same."""
@@ -72,14 +76,17 @@ class ServedNode:
         status = self.agent.status(self.devices.kubelet_silence if self.devices else "")
         if self.devices is not None:
             status = report.with_holders(status, self.devices.holders.pod_of)
+        self.status = status
         ops = report.patch(self.writer.written, status)
         if not ops:
+            self.reported = True
             return None
         delay = self._delay(status)
         if delay > 0:
             return delay
         before = self.writer.written
         await self.writer.patch(status, ops)
+        self.reported = True
         for each in report.worsened(before, status):
             self.warn(each.reason, "Check", each.message)
         return None

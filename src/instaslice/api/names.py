@@ -16,6 +16,9 @@ MEMORY = f"{GROUP}/mem"
 
 REQUESTED = f"{GROUP}/requested"
 """Annotation: what the pod asked for before the webhook renamed it, as JSON."""
+ADMISSION = f"{GROUP}/admission"
+"""Annotation: the uid of the admission request that gated the pod. A pod has no uid yet when the webhook sees it, and
+often no name; by this its lines in the webhook's log are found. Nothing else depends on it."""
 MIG_UUIDS = f"{GROUP}/mig-uuids"
 """Annotation: the slices that the pod was given."""
 NODE = f"{GROUP}/node"

@@ -100,6 +100,22 @@ def webhook(*, configuration: str = names.WEBHOOK, secret: str = names.WEBHOOK) 
     return Role(cluster=(hooks, looked_at), own=(kept, rule("", "secrets", "create")))
 
 
+METRICS_AUTH: Final = Role(
+    cluster=(
+        rule("authentication.k8s.io", "tokenreviews", "create"),
+        rule("authorization.k8s.io", "subjectaccessreviews", "create"),
+    )
+)
+"""What each process needs besides with `--metrics-auth`: a role of its own, bound only then."""
+METRICS_READER: Final[Document] = {
+    "apiVersion": f"{RBAC}/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "instaslice-metrics-reader"},
+    "rules": [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}],
+}
+"""What the ServiceAccount of Prometheus is to be bound to then."""
+
+
 def documents(name: str, role: Role, subject: Document, *, namespace: str = names.NAMESPACE) -> list[Document]:
     """Roles and bindings, all with the same name, and the namespace of placeholders if it is used; in the order in
     which to apply them."""

@@ -1,7 +1,6 @@
 """`instaslice agent`: the agent of one node, or of many emulated ones, as a process."""
 
 import asyncio
-import logging
 import random
 from contextlib import nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from instaslice.agent.emulation import EmulatedGpus, Emulation
 from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
 from instaslice.agent.gpu_worker import OrphanPolicy
+from instaslice.agent.job_mapping import JobMapping
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
@@ -20,6 +20,7 @@ from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.object_name import ObjectName
+from instaslice.cli.terminal.observing import Observing, observed
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.drivers.latencies import H200, INSTANT
@@ -29,6 +30,7 @@ from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import BadRequest
+from instaslice.observe.metrics import Component
 
 LATENCIES = {"none": INSTANT, "h200": H200}
 CTK_SPECS = (Path("/var/run/cdi/nvidia.yaml"), Path("/etc/cdi/nvidia.yaml"))
@@ -39,6 +41,7 @@ Examples:
   instaslice agent --node $(hostname) --gpus 0,1 --enable-mig    two of them, with MIG mode enabled
   instaslice agent --emulated --state-dir /tmp/gpus     emulate every node that has the label
   instaslice agent --emulated --latency h200            as slow as real GPUs
+  instaslice agent --node $(hostname) --dcgm-job-mapping-dir /var/lib/dcgm-exporter/job-mapping
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
 """
 
@@ -124,9 +127,17 @@ Examples:
     show_default=True,
     help="Seconds after which a call to a GPU counts as hung.",
 )
+@click.option(
+    "--dcgm-job-mapping-dir",
+    "job_mapping_dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="With --node: tell dcgm-exporter here which pod has which slice (its --hpc-job-mapping-dir).",
+)
 @click.option("--rate", type=FiniteRange(1), default=1000.0, show_default=True, help="Requests per second.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@observed(Component.AGENT)
 def command(
+    observing: Observing,
     node: str | None,
     gpus: str,
     enable_mig: bool,
@@ -144,15 +155,17 @@ def command(
     grace: float,
     keep_foreign: bool,
     deadline: float,
+    job_mapping_dir: Path | None,
     rate: float,
     kubeconfig: Path | None,
 ) -> None:
     """Create the slices that the controller wants on a node, destroy them afterwards, and report what exists."""
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
     if model and not emulated:
         raise click.UsageError("--model is for emulated GPUs: add --emulated, or leave it out")
+    if job_mapping_dir and not node:
+        raise click.UsageError("--dcgm-job-mapping-dir is for one node: say which this is (--node NAME)")
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state
@@ -176,7 +189,12 @@ def command(
         if node and state_dir:
             places = NodePaths(kubelet_dir, cdi_dir, state_dir)
             devices = NodeDevices(places, wiring, executor=executor, clock=clock)
-        async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(2 * rate)) as client:
+        async with (
+            await Client.connect(
+                kubeconfig, clock=clock, rate=rate, burst=int(2 * rate), observer=observing.calls
+            ) as client,
+            observing.served(client, clock),
+        ):
             agent = AgentProcess(
                 client,
                 gpu_source,
@@ -186,7 +204,10 @@ def command(
                 orphan_policy=OrphanPolicy(grace, keep_foreign),
                 executor=executor,
                 devices=devices,
+                registry=observing.registry,
+                job_mapping=JobMapping(job_mapping_dir) if job_mapping_dir else None,
             )
+            observing.health.not_ready = lambda: agent.not_ready
             refused = ""
             try:
                 await run_until_signalled(agent.run())

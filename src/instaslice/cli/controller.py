@@ -14,6 +14,7 @@ import click
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.object_name import ObjectName
+from instaslice.cli.terminal.observing import Observing, observed
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
@@ -25,6 +26,8 @@ from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import LeaseLost
 from instaslice.kube.lease import Election
 from instaslice.kube.meta import Key
+from instaslice.observe import registry as registries
+from instaslice.observe.metrics import LEADER, LEASE_AGE, Component
 from instaslice.placement import policies
 
 log = logging.getLogger(__name__)
@@ -39,6 +42,7 @@ Examples:
   instaslice controller --kubeconfig controller.kubeconfig   outside, as the user or account that the policies trust
   instaslice controller --policy first-fit --patience 60
   instaslice controller --taint-nodes --autoscaling-hints 5
+  instaslice controller --observe :9510 --metrics-auth --log-format json
 """
 
 
@@ -111,7 +115,9 @@ Examples:
     help=f"Show node autoscalers what pods wait for, with at most N placeholder pods in {names.PLACEHOLDERS}; 0: off.",
 )
 @click.option("--rate", type=FiniteRange(1), default=1000, show_default=True, help="Maximum requests per second.")
+@observed(Component.CONTROLLER)
 def command(
+    observing: Observing,
     kubeconfig: Path | None,
     namespace: str,
     identity: str | None,
@@ -127,7 +133,6 @@ def command(
     rate: float,
 ) -> None:
     """Place the pods that wait for slices, and release the slices when their pods are gone."""
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     limits = Limits(patience=patience, create=create_timeout, bind=bind_timeout, node=node_timeout)
     who = identity or f"{socket.gethostname()}-{os.getpid()}"
     clock, rng = SystemClock(), random.Random()
@@ -149,13 +154,25 @@ def command(
                 hints=autoscaling_hints,
             ),
             leads=lambda: election.is_fresh,
+            registry=observing.registry,
+        )
+        observing.health.stuck = lambda: "the lease was not renewed for too long" if election.stuck else ""
+        observing.health.not_ready = lambda: _not_ready(election, controller)
+        registries.read_from(
+            observing.registry, lambda: [(LEADER, {(): election.is_leader}), (LEASE_AGE, {(): election.age})]
         )
         await election.run(controller.run)
 
     async def run() -> None:
         freeze_heap()
         sys.setswitchinterval(SWITCH_SECONDS)
-        async with await Client.connect(kubeconfig, clock=clock, rate=rate, burst=int(rate)) as client:
+        observing.health.not_ready = lambda: "not started yet"
+        async with (
+            await Client.connect(
+                kubeconfig, clock=clock, rate=rate, burst=int(rate), observer=observing.calls
+            ) as client,
+            observing.served(client, clock),
+        ):
             try:
                 await run_until_signalled(lead_once(client))
             except* (Deposed, LeaseLost) as ended:
@@ -165,6 +182,15 @@ def command(
 
     asyncio.run(run())
     log.info("ended")
+
+
+def _not_ready(election: Election, controller: Controller) -> str:
+    """A standby is ready once it knows who leads."""
+    if not election.seen:
+        return "the API server has not shown the lease yet"
+    if election.is_leader and not controller.started:
+        return "the objects of the cluster are not known yet"
+    return ""
 
 
 def _restart() -> NoReturn:

@@ -17,9 +17,11 @@ from instaslice.doctor import (
     Finding,
     Installation,
     Invariant,
-    ObservedCluster,
+    Serving,
     call_webhook,
+    dry_run,
     examine_installation,
+    examine_serving,
     wait_until_settled,
 )
 from instaslice.kube.client import Client
@@ -50,8 +52,8 @@ Examples:
 )
 @cluster_options
 def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
-    """Check that pods, nodes and Instaslice objects agree with each other, and what they stand on: webhook, policies,
-    controller, definition, quotas. Changes nothing.
+    """Check that pods, nodes and Instaslice objects agree with each other, whether the nodes serve, and what they stand
+    on: webhook, policies, controller, definition, quotas. Changes nothing: the pods that it creates are dry runs.
 
     Exits with 0 when nothing is wrong, with 1 when something is, and with 3 when nothing is but not everything could be
     looked at.
@@ -72,21 +74,23 @@ def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, c
 
 async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]:
     clock = SystemClock()
-    installation = await Installation.read(client, clock, call_webhook, namespace)
+    installation = await Installation.read(client, clock, call_webhook, dry_run, namespace)
     if installation.definitions == []:
         return examine_installation(installation)  # there is nothing else to look at
     try:
         with _progress(wait) as on_progress:
             found = await wait_until_settled(client, wait, on_progress=on_progress)
-        cluster = await ObservedCluster.read(client, clock)
+        serving = await Serving.read(client, clock)
     except Forbidden as error:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
         return sorted([*examine_installation(installation), unread])
     if wait and any(each.transient for each in examine_installation(installation)):
-        installation = await Installation.read(client, clock, call_webhook, namespace)
-    return sorted([*found, *examine_installation(installation, cluster.pods, cluster.nodes)])
+        installation = await Installation.read(client, clock, call_webhook, dry_run, namespace)
+    cluster = serving.cluster
+    found += [*examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    return sorted(found)
 
 
 def _wrong(found: list[Finding]) -> bool:

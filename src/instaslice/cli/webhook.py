@@ -1,7 +1,6 @@
 """`instaslice webhook`: the admission webhook as a process."""
 
 import asyncio
-import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -10,23 +9,21 @@ import click
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.gpu_model import GpuModel
+from instaslice.cli.terminal.observing import Observing, observed
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.geometry import Model, models
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.errors import KubeconfigError
 from instaslice.kube.meta import Key
+from instaslice.kube.observer import Observer
+from instaslice.observe import registry as registries
+from instaslice.observe.certificates import RENEW_SECONDS, CertificateSource, FileSource, renew
+from instaslice.observe.metrics import ADMISSIONS, Component
 from instaslice.webhook import quota_notice
-from instaslice.webhook.certificate_sources import (
-    RENEW_SECONDS,
-    CertificateSource,
-    FileSource,
-    SecretSource,
-    renew,
-    start,
-)
+from instaslice.webhook.certificate_sources import SecretSource, start
 from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
-from instaslice.webhook.server import Webhook, serving
+from instaslice.webhook.server import RESULTS, Webhook, serving
 
 PAUSE_SECONDS = 5.0
 """Between reporting that we stop and stopping."""
@@ -36,6 +33,7 @@ Examples:
   instaslice webhook                                in a cluster, with its own certificate authority
   instaslice webhook --cert-dir /etc/webhook/certs  with tls.crt and tls.key from cert-manager, say
   instaslice webhook --model A100-40GB --max-gpus 8 no node is larger: reject pods that need more
+  instaslice webhook --observe :9511                probes and Prometheus come from elsewhere
 """
 
 
@@ -91,7 +89,9 @@ Examples:
     help="How long to keep answering after SIGTERM, while the Service takes us out of its endpoints.",
 )
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
+@observed(Component.WEBHOOK)
 def command(
+    observing: Observing,
     host: str | None,
     port: int,
     cert_dir: Path | None,
@@ -106,21 +106,27 @@ def command(
     kubeconfig: Path | None,
 ) -> None:
     """Gate the pods that ask for slices, and reject those that no node could ever serve."""
-    logging.basicConfig(format="%(levelname)s %(message)s", level=logging.INFO)
     webhook = Webhook(LargestNode(chosen or models.known(), max_gpus))
+    registries.read_from(
+        observing.registry,
+        lambda: [(ADMISSIONS, {(result,): webhook.answered[result] for result in RESULTS})],
+    )
+    observing.health.not_ready = lambda: "it does not serve yet"
     namespace, _, name = secret.partition("/")
     if not (namespace and name):
         raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")
     clock = SystemClock()
 
     async def stop_serving() -> None:
-        webhook.ready = False
+        webhook.draining = True
         await clock.sleep(drain)
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
             certificates: CertificateSource
-            client = await _connected(stack, kubeconfig, clock, needed=cert_dir is None)
+            needed = cert_dir is None or observing.needs_api_server
+            client = await _connected(stack, kubeconfig, clock, observing.calls, needed=needed)
+            await stack.enter_async_context(observing.served(client, clock))
             if cert_dir is not None:
                 certificates = FileSource(cert_dir)
             else:
@@ -131,6 +137,7 @@ def command(
                 )
             await start(certificates, clock)
             async with serving(webhook, certificates.context, host=host, port=port) as bound:
+                observing.health.not_ready = lambda: "stopping" if webhook.draining else ""
                 click.echo(f"serving on port {bound}")
                 async with asyncio.TaskGroup() as group:
                     noticing = group.create_task(quota_notice.report(client)) if client else None
@@ -141,10 +148,12 @@ def command(
     asyncio.run(run())
 
 
-async def _connected(stack: AsyncExitStack, kubeconfig: Path | None, clock: Clock, *, needed: bool) -> Client | None:
+async def _connected(
+    stack: AsyncExitStack, kubeconfig: Path | None, clock: Clock, observer: Observer, *, needed: bool
+) -> Client | None:
     """A client for as long as the stack; None where nothing says how to connect, unless it is needed."""
     try:
-        return await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock))
+        return await stack.enter_async_context(await Client.connect(kubeconfig, clock=clock, observer=observer))
     except KubeconfigError:
         if needed:
             raise

@@ -19,6 +19,8 @@
     feasible_nodes     which nodes could ever hold a pod, and why others do not take it
     condition_writer   writes it, and the Event that goes with it
     patches            the patch that removes a pod's gate
+    state_times        how long pods and slices are in each state, and the log lines that say so
+    cluster_metrics    the rest of what Prometheus is given, read from the state at each scrape
     explain            everything there is to say of one pod, and all pods that wait
     fleet_status       the whole fleet: who holds which slot of each GPU, what still fits, who waits
     held_slots         what takes room on a GPU

@@ -14,6 +14,8 @@ from itertools import islice
 from random import Random
 from typing import Any, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.api.pods import gated
@@ -21,6 +23,7 @@ from instaslice.api.reasons import PodReason
 from instaslice.api.writing import CONCURRENT_WRITES
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import AutoscalingHints
+from instaslice.controller.cluster_metrics import ClusterMetrics
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.condition_writer import ConditionWriter
 from instaslice.controller.dispatcher import Dispatcher
@@ -31,6 +34,7 @@ from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.spec_writer import SpecWriter
+from instaslice.controller.state_times import StateTimes
 from instaslice.controller.static_mig_labels import StaticMigLabels
 from instaslice.controller.taints import Taints
 from instaslice.controller.work_queues import WorkQueues
@@ -45,6 +49,8 @@ from instaslice.kube.queue import Queue
 from instaslice.kube.resource import Resource
 from instaslice.kube.storage import STORAGE_KINDS
 from instaslice.kube.watch import Reflector
+from instaslice.observe import registry as registries
+from instaslice.observe.metrics import DECISION_SECONDS
 from instaslice.placement import NodeName, Policy
 
 log = logging.getLogger(__name__)
@@ -88,6 +94,7 @@ class Controller:
         rng: Random,
         settings: Settings,
         leads: Callable[[], bool] = lambda: True,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         self._client = client
         self._clock = clock
@@ -117,6 +124,13 @@ class Controller:
         )
         self._most_hinted = MOST_HINTED if settings.hints else 0
         self._shapes = NodeShapes()
+        self.started = False
+        """Whether all that the API server has was taken in."""
+        self.registry = registry or CollectorRegistry()
+        self._times = StateTimes(self.dispatcher, clock, self.registry)
+        self._decision_seconds = registries.histogram(self.registry, DECISION_SECONDS)
+        metrics = ClusterMetrics(self.dispatcher, self.orders, self._times, clock)
+        registries.read_from(self.registry, lambda: metrics.read() if self.started else ())
         self._hinting: Queue[str] = Queue(clock=clock)
         self._timer: Timer | None = None
 
@@ -161,8 +175,9 @@ class Controller:
         # Nodes first, then what is reserved on them, then the pods that it is reserved for.
         self.nodes.on_change(self.dispatcher.node_changed)
         self.instaslices.on_change(self._instaslice_changed)
-        self.pods.on_change(self.dispatcher.pod_changed)
+        self.pods.on_change(self._pod_changed)
         self.dispatcher.start()
+        self._times.live = self.started = True
 
     async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
         kind = OBJECT_KINDS.get(resource.kind)
@@ -179,6 +194,11 @@ class Controller:
     def _instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         self._specs.seen(old, new)
         self.dispatcher.instaslice_changed(old, new)
+        self._times.instaslice_changed(old, new)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        self.dispatcher.pod_changed(old, new)
+        self._times.pod_changed(old, new)
 
     async def _decide_when_woken(self) -> None:
         while True:
@@ -190,7 +210,9 @@ class Controller:
 
     def _decide(self) -> None:
         """Once for all that one chunk of a watch brought."""
+        began = self._clock.monotonic()
         self.dispatcher.decide()
+        self._decision_seconds.observe(self._clock.monotonic() - began)
         self._hinting.add_after(HINTS, HINT_SECONDS)
         self._conditions.revise()
         if self._timer is not None:

@@ -234,6 +234,11 @@ class Dispatcher:
         if tells_apart := state.filters.tells_apart(new):
             self._queue.mark_outdated(uid for uid in state.queue.uids() if tells_apart(state.pods[uid]))
 
+    @property
+    def lost_pods(self) -> int:
+        """Pods past their gate whose slices are not known any more."""
+        return len(self._pods.lost)
+
     # Decide ---------------------------------------------------------------------------------------------------------
 
     @property

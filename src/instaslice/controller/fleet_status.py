@@ -56,7 +56,7 @@ class GpuOccupancy(msgspec.Struct, frozen=True, kw_only=True):
     held_gb: float = 0
     free_gb: float = 0
     unusable_gb: float = 0
-    """Free, and of no use: no profile can cover it as the GPU is cut now."""
+    """Free, and of no use: no further slices can reach it as the GPU is cut now. The metrics count the same."""
     out_of_use_gb: float = 0
 
 
@@ -179,7 +179,7 @@ def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None) -> str:
 
 
 class _Room(NamedTuple):
-    """What still fits a GPU, and how many of its free memory slices no profile can cover."""
+    """What still fits a GPU, and how many of its free memory slices no further slices can reach."""
 
     largest_fit: str
     unusable: int

@@ -27,6 +27,7 @@ from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
 from instaslice.geometry import Model
+from instaslice.observe.logs import about
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
 
@@ -246,7 +247,10 @@ class Ledger:
                 if uuid not in record.gpus and (why := self._add(record, uuid, model, changes)):
                     unusable[uuid] = why
             if uuid in unusable and unusable[uuid] != record.unusable.get(uuid):
-                log.error("instaslice %s: nothing is placed on GPU %s: %s", record.name, uuid, unusable[uuid])
+                keys = about(node=record.name, gpu=uuid)
+                log.error(
+                    "instaslice %s: nothing is placed on GPU %s: %s", record.name, uuid, unusable[uuid], extra=keys
+                )
             if uuid not in record.gpus:
                 continue
             if uuid in unusable:
@@ -279,7 +283,10 @@ class Ledger:
             other = self.nodes[owner]
             self._detach_gpu(other, gpu)
             other.unusable[gpu] = f"node {record.name} reports it too"
-            log.error("instaslice %s: GPU %s: node %s reports it too, and is ready", owner, gpu, record.name)
+            keys = about(node=owner, gpu=gpu)
+            log.error(
+                "instaslice %s: GPU %s: node %s reports it too, and is ready", owner, gpu, record.name, extra=keys
+            )
         self.fleet.add_gpu(gpu, record.name, model)
         record.gpus[gpu] = model
         changes.freed = True
@@ -287,7 +294,7 @@ class Ledger:
             try:
                 self.fleet.take(tracked.grant)
             except FleetError as error:
-                log.error("instaslice %s: allocation %s is dropped: %s", record.name, tracked.allocation.id, error)
+                _log_dropped(record.name, tracked.allocation, error)
                 self._drop(record, tracked, str(error), changes)
         return ""
 
@@ -353,7 +360,7 @@ class Ledger:
                     self._take(record, tracked.grant)
             except FleetError as error:
                 # Not written by a controller, or its GPU is gone: it cannot be kept.
-                log.error("instaslice %s: allocation %s is dropped: %s", record.name, allocation.id, error)
+                _log_dropped(record.name, allocation, error)
                 continue
             record.allocations[allocation.id] = tracked
             uid = allocation.pod.uid
@@ -415,7 +422,10 @@ class Ledger:
                 if any(tracked.grant == grant for tracked in record.allocations.values()):
                     continue  # restored just now: the agent has yet to see that an allocation names it
                 # We reserved that placement just now. The agent will refuse, and the pod is placed elsewhere.
-                log.warning("instaslice %s: slice %s lies where something is reserved: %s", record.name, name, error)
+                keys = about(node=record.name, gpu=grant.gpu)
+                log.warning(
+                    "instaslice %s: slice %s lies where something is reserved: %s", record.name, name, error, extra=keys
+                )
                 continue
             record.foreign_slices[name] = grant
 
@@ -434,6 +444,12 @@ class Ledger:
         if found is None:
             found = self._models[geometry] = geometry.checked()
         return found
+
+
+def _log_dropped(node: NodeName, allocation: Allocation, error: FleetError) -> None:
+    pod = allocation.pod
+    keys = about(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, node=node, gpu=allocation.gpu)
+    log.error("instaslice %s: allocation %s is dropped: %s", node, allocation.id, error, extra=keys)
 
 
 def _holds(pod: PodRef, holder: str | None, *, disputed: bool) -> bool:

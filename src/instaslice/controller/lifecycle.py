@@ -3,8 +3,8 @@
     waiting → creating → created → ungated → deleting → deleted, and failed
 
 Pure: follows from the pod, from what the controller wants (`Allocation.wanted`) and from what the agent reports. The
-ledger, the reconciler, the pod's condition, `explain` and the demo use it; the doctor derives its own, to judge this
-one. The reconciler adds that a deleted pod is over where no kubelet is left to report its end.
+ledger, the reconciler, the pod's condition, `explain`, metrics and the demo use it; the doctor derives its own, to
+judge this one. The reconciler adds that a deleted pod is over where no kubelet is left to report its end.
 """
 
 from collections.abc import Iterable
@@ -41,6 +41,12 @@ def phase_of_slice(allocation: Allocation, prepared: PreparedSlice | None) -> Ph
         case True, SliceState.FAILED:
             return Phase.FAILED
     return Phase.CREATING
+
+
+def phase_of_allocation(pod: Pod | None, allocation: Allocation, prepared: PreparedSlice | None) -> Phase:
+    """How far an allocation is: as its slice, until its pod is past the gate."""
+    own = phase_of_slice(allocation, prepared)
+    return Phase.UNGATED if own is Phase.CREATED and pod is not None and not gated(pod) else own
 
 
 def phase_of(pod: Pod | None, slices: Iterable[tuple[Allocation, PreparedSlice | None]]) -> Phase:

@@ -29,6 +29,11 @@ class PodPlacer:
             found = self._requests[pod.metadata.uid] = self._factory.of(pod, self._state.filters.shape(pod))
         return found
 
+    def queued_at(self, uid: str) -> float | None:
+        """When a pod was first queued; None of one that was not, or asks for something else since."""
+        known = self._requests.get(uid)
+        return None if known is None else known.queued_at
+
     def forget(self, uid: str) -> PodRequest | None:
         """The pod is gone, or asks for something else: what it asked for until now."""
         return self._requests.pop(uid, None)

@@ -35,6 +35,7 @@ from instaslice.controller.reservations import Reservation
 from instaslice.controller.scheduling.refused_nodes import owner
 from instaslice.kube.core import Pod
 from instaslice.kube.limits import exponential_delay
+from instaslice.observe.logs import about
 from instaslice.placement import Grant, NodeName, Plan
 from instaslice.placement.longest_waiting import LongestWaiting
 
@@ -270,7 +271,7 @@ class PodReconciler:
             disputed=claimed_by_others,
         ):
             return False
-        log.info("pod %s/%s: found its slices on %s again", pod.metadata.namespace, pod.metadata.name, node)
+        log.info("found the slices of the pod again", extra=_about(pod, node))
         self._orders.write_spec(node, soon=True)
         return True
 
@@ -327,7 +328,7 @@ class PodReconciler:
             return
         silent = f"the agent of node {reservation.node} has not answered for {now - reservation.since:.0f} s"
         why = record.unready or silent
-        log.warning("pod %s/%s: %s; trying elsewhere", pod.metadata.namespace, pod.metadata.name, why)
+        log.warning("%s; trying elsewhere", why, extra=_about(pod, reservation.node))
         for gpu in record.gpus:
             self.state.ledger.fleet.close(gpu, SILENT, why)
         self._place_again(pod, reservation, why)
@@ -377,6 +378,11 @@ class PodReconciler:
 
 def _reference(pod: Pod) -> PodRef:
     return PodRef(namespace=pod.metadata.namespace, name=pod.metadata.name, uid=pod.metadata.uid)
+
+
+def _about(pod: Pod, node: NodeName) -> dict[str, object]:
+    meta = pod.metadata
+    return about(pod=f"{meta.namespace}/{meta.name}", uid=meta.uid, node=node)
 
 
 def _was_sent_elsewhere(pod: Pod, reservation: Reservation) -> bool:

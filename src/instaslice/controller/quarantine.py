@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from instaslice.controller.errors import Deposed
 from instaslice.errors import InstasliceError
+from instaslice.observe.logs import about
 
 log = logging.getLogger(__name__)
 
@@ -39,18 +40,19 @@ class Quarantine:
     def add(self, kind: ObjectKind, key: str, error: Exception) -> str:
         """Set an object aside; returns why, in short. Raises the error itself where it is not about one object: another
         process leads, or there is no memory left."""
-        why = self.failed(f"{kind} {key} is set aside until it changes", error)
+        keys = about(uid=key) if kind is ObjectKind.POD else about(node=key)
+        why = self.failed(f"{kind} {key} is set aside until it changes", error, keys)
         self._why[kind, key] = why
         return why
 
-    def failed(self, what: str, error: Exception) -> str:
-        """Report and count a failure. Raises the error as `add` does."""
+    def failed(self, what: str, error: Exception, keys: dict[str, object] | None = None) -> str:
+        """Report and count a failure; `keys` say what it is about. Raises the error as `add` does."""
         if isinstance(error, Deposed | MemoryError):
             raise error
         self.failures += 1
         known = isinstance(error, InstasliceError)
         why = str(error) if known else f"{type(error).__name__}: {error}"
-        log.error("%s: %s", what, why, exc_info=None if known else error)
+        log.error("%s: %s", what, why, exc_info=None if known else error, extra=keys)
         return why
 
     def why(self, kind: ObjectKind, key: str) -> str:

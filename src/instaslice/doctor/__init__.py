@@ -7,11 +7,15 @@ readable          the rule that every object can be understood
 gpu_rules         rules about GPUs: which allocation holds which placement
 pod_rules         rules about pods: each holds the slices that it requests
 node_rules        rules about nodes: CPU, memory, capacity, hardware that is gone
+serving           whether the nodes serve: agents that take note of what is reserved, drivers, kubelets, GPUs
 installation      what an installation stands on: webhook, policies, Lease, definition, quotas
 installation_kinds  the objects that it consists of
 installation_rules  rules about those
+definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
+called_namespaces  the namespaces that the webhook is called for
 webhook_call      whether the webhook answers
+dry_run           what the API server makes of new pods
 examination       all rules over one state, repeated until a cluster has settled
 
 The doctor reads pods, nodes and Instaslice objects, compares them, and looks at what they stand on. It imports nothing
@@ -19,11 +23,13 @@ that it judges, and repeats on purpose what controller and agent read from the s
 understood is a finding of its own and does not affect the others.
 """
 
+from instaslice.doctor.dry_run import dry_run
 from instaslice.doctor.examination import Doctor, check, examine, wait_until_settled
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_rules import examine_installation
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.serving import Serving, examine_serving
 from instaslice.doctor.webhook_call import call as call_webhook
 
 __all__ = [
@@ -32,9 +38,12 @@ __all__ = [
     "Installation",
     "Invariant",
     "ObservedCluster",
+    "Serving",
     "call_webhook",
     "check",
+    "dry_run",
     "examine",
     "examine_installation",
+    "examine_serving",
     "wait_until_settled",
 ]

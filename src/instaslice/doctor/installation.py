@@ -12,10 +12,12 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from instaslice.api import crd, names
+from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation_kinds import (
     BINDINGS,
     DEFINITIONS,
+    HOOK,
     POLICIES,
     QUOTAS,
     WEBHOOKS,
@@ -30,18 +32,14 @@ from instaslice.doctor.installation_kinds import (
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, Lease, Namespace
-from instaslice.kube.errors import KubeError, NotFound, Refused
+from instaslice.kube.errors import KubeError, NotFound, Refused, Unreachable
 from instaslice.kube.meta import Key, Object
 from instaslice.kube.resource import Resource
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Object)
 
-HOOK: Final = f"slices.{names.GROUP}"
-"""The name of our hook, whatever its configuration is called."""
 LEASE: Final = "instaslice-controller"
-RENEWED_WITHIN: Final = 3.0
-"""Lease durations: one that was renewed longer ago is looked at again."""
 RENEWAL_SECONDS: Final = 6.0
 """Within which a leader renews its Lease, three times over."""
 
@@ -54,6 +52,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 Call = Callable[[Client, WebhookAddress], Awaitable[Answer]]
+TryOut = Callable[[Client, Sequence[RegisteredWebhook], Sequence[Namespace] | None, str], Awaitable[DryRuns]]
 
 
 @dataclass(frozen=True)
@@ -65,6 +64,7 @@ class Installation:
     webhooks: Sequence[WebhookConfiguration] | None = None
     answers: dict[str, Answer] = field(default_factory=dict)
     """By the name of the webhook's configuration."""
+    dry_runs: DryRuns = DryRuns()  # noqa: RUF009 - immutable
     policies: Sequence[AdmissionPolicy] | None = None
     bindings: Sequence[PolicyBinding] | None = None
     leases: Sequence[Lease] | None = None
@@ -87,16 +87,19 @@ class Installation:
 
     @property
     def lease_expired(self) -> bool:
-        """Whether the Lease seems not to be renewed any more. Clocks differ, so a holder is given the benefit."""
+        """Whether the Lease has run out by our clock, and was not renewed while it was looked at: clocks differ."""
         for lease in self.leases or ():
             if lease.spec.holder_identity and lease.spec.renew_time and not self.renewed_meanwhile:
                 age = self.now - datetime.fromisoformat(lease.spec.renew_time)
-                return abs(age) > timedelta(seconds=RENEWED_WITHIN * lease.spec.lease_duration_seconds)
+                return abs(age) > timedelta(seconds=lease.spec.lease_duration_seconds)
         return False
 
     @classmethod
-    async def read(cls, client: Client, clock: Clock, call: Call, namespace: str = names.NAMESPACE) -> "Installation":
-        """`namespace` is where the controller keeps its Lease; `call` calls the webhook."""
+    async def read(
+        cls, client: Client, clock: Clock, call: Call, try_out: TryOut, namespace: str = names.NAMESPACE
+    ) -> "Installation":
+        """`namespace` is where the controller keeps its Lease; `call` calls the webhook, and `try_out` creates pods in
+        dry runs. Raises Unreachable."""
         reader, key = _Reader(client), Key(namespace, LEASE)
         found = cls(
             now=clock.now(),
@@ -111,15 +114,19 @@ class Installation:
             namespaces=await _Reader(client).all(NAMESPACES),
         )
         answers = {name: await call(client, hook.client_config) for name, hook in found.hooks}
+        dry_runs = await try_out(client, [hook for _, hook in found.hooks], found.namespaces, namespace)
+        if dry_runs.unknown:
+            reader.note("pods", dry_runs.unknown)
         for name, answer in answers.items():
-            if answer.unknown:
+            # From outside the cluster's network only the API server can reach a webhook, and a dry run shows that.
+            if answer.unknown and (dry_runs.unknown or dry_runs.not_gated):
                 reader.note(f"mutatingwebhookconfiguration {name}", answer.unknown)
         if found.lease_expired:
             await clock.sleep(RENEWAL_SECONDS)
             before, again = found.leases or (), await _Reader(client).one(LEASES, key)
             renewed = bool(again) and [each.spec for each in again or ()] != [each.spec for each in before]
             found = replace(found, renewed_meanwhile=renewed)
-        return replace(found, answers=answers, not_checked=reader.notes)
+        return replace(found, answers=answers, dry_runs=dry_runs, not_checked=reader.notes)
 
 
 class _Reader:
@@ -152,6 +159,8 @@ class _Reader:
             self.note(
                 thing, f"may not be read ({error.status} {error.reason}); grant `{verb}` on {resource.plural}{group}"
             )
+        except Unreachable:
+            raise  # the next kind would wait as long, in vain
         except KubeError as error:
             self.note(thing, f"cannot be read ({error.message})")
         return None

@@ -4,11 +4,18 @@ from typing import Any, Final
 
 import msgspec
 
+from instaslice.api import names
 from instaslice.kube.core import Condition, LabelSelector
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
 ADMISSION: Final = "admissionregistration.k8s.io"
+
+HOOK: Final = f"slices.{names.GROUP}"
+"""The name of our hook, whatever its configuration is called."""
+POLICY: Final = "instaslice-pods"
+"""The name of our policy about pods."""
+POLICY_OF_BINDINGS: Final = "instaslice-pods-bindings"
 
 
 class ServiceReference(ApiStruct, frozen=True):
@@ -23,11 +30,23 @@ class WebhookAddress(ApiStruct, frozen=True):
     ca_bundle: str = ""
 
 
+class WebhookRule(ApiStruct, frozen=True):
+    """Requests that the API server sends: those that match every list."""
+
+    api_groups: list[str] | None = None
+    api_versions: list[str] | None = None
+    resources: list[str] | None = None
+    operations: list[str] | None = None
+    scope: str = "*"
+
+
 class RegisteredWebhook(ApiStruct, frozen=True):
     name: str
     client_config: WebhookAddress = WebhookAddress()
     failure_policy: str = "Fail"
+    rules: list[WebhookRule] | None = None
     namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
 
 
 class WebhookConfiguration(ApiStruct, frozen=True):
@@ -35,8 +54,13 @@ class WebhookConfiguration(ApiStruct, frozen=True):
     webhooks: list[RegisteredWebhook] | None = None
 
 
+class Validation(ApiStruct, frozen=True):
+    expression: str = ""
+
+
 class PolicySpec(ApiStruct, frozen=True):
     failure_policy: str = "Fail"
+    validations: list[Validation] | None = None
 
 
 class AdmissionPolicy(ApiStruct, frozen=True):
@@ -59,6 +83,7 @@ class ServedVersion(ApiStruct, frozen=True):
     served: bool = False
     storage: bool = False
     schema: dict[str, Any] = msgspec.field(default_factory=dict)
+    subresources: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
 class DefinitionSpec(ApiStruct, frozen=True):

@@ -1,27 +1,30 @@
-"""Rules about what an installation stands on: webhook, policies, Lease, definition.
+"""Rules about what an installation stands on: webhook, policies, Lease.
 
 Pure. What could not be read is skipped here, and noted where it was read.
 """
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from cryptography import x509
 
-from instaslice.api import crd, names
-from instaslice.api.instaslice import INSTASLICES
+from instaslice.api import names
+from instaslice.doctor.definition_rules import definition_matches
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
-from instaslice.doctor.installation_kinds import Definition, RegisteredWebhook
+from instaslice.doctor.installation_kinds import (
+    POLICY,
+    POLICY_OF_BINDINGS,
+    RegisteredWebhook,
+    WebhookRule,
+)
 from instaslice.doctor.renamed_rules import pod_seen, quota_counts
 from instaslice.kube.core import Node, Pod
 
-POLICY_NAMES: Final = ("instaslice-pods", "instaslice-pods-bindings")
-MOST_FIELDS: Final = 3
-"""Of a definition, that a message names."""
-
+FIX_WEBHOOK: Final = "apply the webhook's configuration again"
+FIX_POLICIES: Final = "apply the policies again"
 Rule = Callable[[Installation], Iterator[Finding]]
 
 
@@ -42,15 +45,15 @@ def webhook_called(installation: Installation) -> Iterator[Finding]:
             Invariant.WEBHOOK_CALLED,
             f"mutatingwebhookconfiguration {names.WEBHOOK}",
             f"does not exist: new pods that ask for {names.NVIDIA_RESOURCE}* are refused, or wait for what no node "
-            "has; apply the webhook's configuration again",
+            f"has; {FIX_WEBHOOK}",
         )
     for name, hook in installation.hooks:
-        for message in (
-            *_faults(hook, installation),
-            installation.answers[name].failed if name in installation.answers else "",
-        ):
-            if message:
-                yield Finding(Invariant.WEBHOOK_CALLED, f"mutatingwebhookconfiguration {name}", message)
+        failed = installation.answers[name].failed if name in installation.answers else ""
+        faults = [each for each in (*_faults(hook, installation), failed) if each]
+        if not faults and (not_gated := installation.dry_runs.not_gated):
+            faults = [f"{not_gated}; {FIX_WEBHOOK}"]
+        for message in faults:
+            yield Finding(Invariant.WEBHOOK_CALLED, f"mutatingwebhookconfiguration {name}", message)
 
 
 def _faults(hook: RegisteredWebhook, installation: Installation) -> Iterator[str]:
@@ -59,6 +62,10 @@ def _faults(hook: RegisteredWebhook, installation: Installation) -> Iterator[str
             f"has the failurePolicy {hook.failure_policy}: while the webhook is down, pods are admitted with "
             f"{names.NVIDIA_RESOURCE}*, which no node has; set it to Fail"
         )
+    if not any(_creation_of_pods(each) for each in hook.rules or ()):
+        yield f"has no rule that sends new pods to the webhook (rules): none gets slices; {FIX_WEBHOOK}"
+    if hook.object_selector and (hook.object_selector.match_labels or hook.object_selector.match_expressions):
+        yield f"has an objectSelector, and pods that it does not select get no slices; {FIX_WEBHOOK}"
     if not hook.client_config.ca_bundle:
         if hook.client_config.service is not None:
             yield "has no caBundle, so the API server does not trust the webhook, which fills it in; does it run?"
@@ -73,29 +80,47 @@ def _faults(hook: RegisteredWebhook, installation: Installation) -> Iterator[str
         yield f"has a caBundle that expired on {ends:%Y-%m-%d}; does the webhook run? It renews it"
 
 
+def _creation_of_pods(rule: WebhookRule) -> bool:
+    lists = (
+        (rule.api_groups, {"", "*"}),
+        (rule.api_versions, {"v1", "*"}),
+        (rule.resources, {"pods", "*", "*/*"}),
+        (rule.operations, {"CREATE", "*"}),
+    )
+    return rule.scope != "Cluster" and all(fitting.intersection(listed or ()) for listed, fitting in lists)
+
+
 def policies_bound(installation: Installation) -> Iterator[Finding]:
-    for name in POLICY_NAMES:
-        if installation.policies is not None:
-            yield from _policy(installation, name)
-        if installation.bindings is not None:
-            bound = [each.spec for each in installation.bindings if each.spec.policy_name == name]
-            if not any("Deny" in (each.validation_actions or ()) for each in bound):
-                what = "denies nothing (validationActions)" if bound else "is not bound"
-                message = f"{what}: users can forge the annotations of their pods; apply its binding with Deny again"
-                yield Finding(Invariant.POLICIES_BOUND, f"validatingadmissionpolicy {name}", message)
+    for name in (POLICY, POLICY_OF_BINDINGS):
+        faults = [*_policy_faults(installation, name), *_binding_faults(installation, name)]
+        if not faults and name == POLICY and (forged := installation.dry_runs.forged):
+            faults = [f"{forged}; {FIX_POLICIES}"]
+        for message in faults:
+            yield Finding(Invariant.POLICIES_BOUND, f"validatingadmissionpolicy {name}", message)
 
 
-def _policy(installation: Installation, name: str) -> Iterator[Finding]:
-    thing = f"validatingadmissionpolicy {name}"
-    found = next((each for each in installation.policies or () if each.metadata.name == name), None)
+def _policy_faults(installation: Installation, name: str) -> Iterator[str]:
+    if installation.policies is None:
+        return
+    found = next((each.spec for each in installation.policies if each.metadata.name == name), None)
     if found is None:
-        message = "does not exist: users can forge the annotations of their pods; apply the policies again"
-        yield Finding(Invariant.POLICIES_BOUND, thing, message)
-    elif found.spec.failure_policy != "Fail":
-        message = (
-            f"has the failurePolicy {found.spec.failure_policy}: what it cannot judge is let through; set it to Fail"
-        )
-        yield Finding(Invariant.POLICIES_BOUND, thing, message)
+        yield f"does not exist: users can forge the annotations of their pods; {FIX_POLICIES}"
+        return
+    if found.failure_policy != "Fail":
+        yield f"has the failurePolicy {found.failure_policy}: what it cannot judge is let through; set it to Fail"
+    expressions = [each.expression for each in found.validations or ()]
+    unguarded = [each for each in names.RESERVED_ANNOTATIONS if not any(each in text for text in expressions)]
+    if unguarded:
+        yield f"does not look at {', '.join(unguarded)} (validations): users can forge them; {FIX_POLICIES}"
+
+
+def _binding_faults(installation: Installation, name: str) -> Iterator[str]:
+    if installation.bindings is None:
+        return
+    bound = [each.spec for each in installation.bindings if each.spec.policy_name == name]
+    if not any("Deny" in (each.validation_actions or ()) for each in bound):
+        what = "denies nothing (validationActions)" if bound else "is not bound"
+        yield f"{what}: users can forge the annotations of their pods; apply its binding with Deny again"
 
 
 def controller_leads(installation: Installation) -> Iterator[Finding]:
@@ -113,45 +138,3 @@ def controller_leads(installation: Installation) -> Iterator[Finding]:
         return
     # The next leader takes over within seconds.
     yield Finding(Invariant.CONTROLLER_LEADS, f"lease {installation.lease_key}", message, transient=True)
-
-
-def definition_matches(installation: Installation) -> Iterator[Finding]:
-    if installation.definitions is None:
-        return
-    faults = _definition_faults(installation.definitions[0]) if installation.definitions else ["does not exist"]
-    for fault in faults:
-        message = f"{fault}; apply the definition of this version (charts/instaslice/crds)"
-        yield Finding(Invariant.DEFINITION_MATCHES, f"customresourcedefinition {crd.NAME}", message)
-
-
-def _definition_faults(definition: Definition) -> list[str]:
-    ours, versions = INSTASLICES.version, definition.spec.versions or []
-    there = next((each for each in versions if each.name == ours), None)
-    if there is None or not there.served:
-        return [f"does not serve {ours}, which this version reads and writes"]
-    faults = []
-    if not there.storage:
-        stored = next((each.name for each in versions if each.storage), "none")
-        faults.append(f"stores objects as {stored}, not as {ours}")
-    if others := [each for each in definition.status.stored_versions or () if each != ours]:
-        faults.append(f"still has objects stored as {', '.join(others)}")
-    if not any(each.type == "Established" and each.status == "True" for each in definition.status.conditions or ()):
-        faults.append("is not established")
-    expected = crd.definition()["spec"]["versions"][0]["schema"]
-    missing = sorted(_fields(expected["openAPIV3Schema"]) - _fields(there.schema.get("openAPIV3Schema", {})))
-    if missing:
-        more = f" and {len(missing) - MOST_FIELDS} more" if len(missing) > MOST_FIELDS else ""
-        faults.append(f"lacks {', '.join(missing[:MOST_FIELDS])}{more}, which the API server drops from every write")
-    return faults
-
-
-def _fields(schema: Mapping[str, Any], path: str = "") -> set[str]:
-    """The paths of all fields: `status.slices[].holder`."""
-    found = set()
-    for name, inner in schema.get("properties", {}).items():
-        found.add(f"{path}{name}")
-        found |= _fields(inner, f"{path}{name}.")
-    for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
-        if isinstance(inner := schema.get(key), Mapping):
-            found |= _fields(inner, f"{path.removesuffix('.')}{mark}.")
-    return found

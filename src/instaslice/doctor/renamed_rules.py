@@ -1,26 +1,35 @@
-"""Rules about `nvidia.com/mig-*`, which the webhook renames: quotas and pods that the new names pass by.
+"""Rules about `nvidia.com/mig-*`, which the webhook renames, and names like it: quotas that count nothing, pods that
+wait for what no node has.
 
 Pure.
 """
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+import re
+from collections.abc import Iterator, Sequence, Set
 from typing import Final
 
 from instaslice.api import names
+from instaslice.doctor.called_namespaces import called_for
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import Quota
 from instaslice.doctor.observed_cluster import object_name
-from instaslice.kube.core import LabelSelector, Node, Pod, Requirement
+from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.kube.core import Node, Pod
 from instaslice.kube.meta import key_of
 
 COUNTED: Final = "requests."
 """What a quota on an extended resource begins with."""
+LIMITS: Final = "limits."
+UNCOUNTED: Final = tuple(prefix + name for prefix in ("", LIMITS) for name in (names.NVIDIA_RESOURCE, names.RESOURCE))
+"""What quotas on CPU and memory begin with. On an extended resource Kubernetes accepts it, and counts nothing."""
+NVIDIA: Final = "nvidia.com/"
+LOOKALIKE: Final = re.compile(r"nvidia\.com/(mig[-_.]?)?(?P<profile>[1-9].*)", re.IGNORECASE)
 
 
 def quota_counts(installation: Installation) -> Iterator[Finding]:
-    """A quota on the names that users write counts nothing: the webhook renames them before quotas count. One on the
-    new names in the same namespace makes up for it."""
+    """A quota on the names that users write counts nothing: the webhook renames them before quotas count. Nor does one
+    without `requests.`. One that counts, in the same namespace, makes up for it."""
     by_namespace: dict[str, list[Quota]] = {}
     for quota in installation.quotas or ():
         by_namespace.setdefault(quota.metadata.namespace, []).append(quota)
@@ -34,14 +43,25 @@ def quota_counts(installation: Installation) -> Iterator[Finding]:
 
 
 def _idle(quota: Quota, counted: Set[str]) -> Iterator[str]:
-    """What its items on the old names come to, unless `counted` has the new ones."""
-    old = [name for name in quota.spec.hard if name.startswith(COUNTED + names.NVIDIA_RESOURCE)]
-    renamed = {name: names.renamed_in_quota(name) for name in old}
-    if idle := {name: new for name, new in renamed.items() if new is not None and new not in counted}:
-        instead = ", ".join(f"{new}: {quota.spec.hard[name]}" for name, new in idle.items())
-        yield f"limits {', '.join(idle)}, which no pod has any more when quotas count; limit {instead}"
-    if unknown := [name for name, new in renamed.items() if new is None]:
+    """What its items that count nothing come to, unless `counted` has those that would."""
+    hard = quota.spec.hard
+    renamed = {item: names.renamed_in_quota(item) for item in hard if item.startswith(COUNTED + names.NVIDIA_RESOURCE)}
+    never = {item: _requested(item) for item in hard if item.startswith(UNCOUNTED)}
+    for items, why in (
+        (renamed, "which no pod has any more when quotas count"),
+        (never, f"which Kubernetes counts only as {COUNTED}*"),
+    ):
+        if idle := {item: right for item, right in items.items() if right is not None and right not in counted}:
+            instead = ", ".join(f"{right}: {hard[item]}" for item, right in idle.items())
+            yield f"limits {', '.join(idle)}, {why}; limit {instead}"
+    if unknown := [item for item, right in (renamed | never).items() if right is None]:
         yield f"limits {', '.join(unknown)}, which names no profile, so it never counts: remove it"
+
+
+def _requested(item: str) -> str | None:
+    """The item that counts, for one that Kubernetes accepts and never counts; None where it names no profile."""
+    resource = item.removeprefix(LIMITS)
+    return COUNTED + resource if resource.startswith(names.RESOURCE) else names.renamed_in_quota(COUNTED + resource)
 
 
 def _served(installation: Installation, namespace: str) -> bool:
@@ -54,28 +74,7 @@ def _served(installation: Installation, namespace: str) -> bool:
     hooks = [hook for _, hook in installation.hooks]
     if not hooks:
         return labels.get(names.OPT_OUT) != names.OPTED_OUT
-    return any(_selects(hook.namespace_selector, labels) for hook in hooks)
-
-
-def _selects(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
-    if selector is None:
-        return True
-    wanted = (selector.match_labels or {}).items()
-    return all(labels.get(key) == value for key, value in wanted) and all(
-        _holds(each, labels) for each in selector.match_expressions or ()
-    )
-
-
-def _holds(requirement: Requirement, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(requirement.key), requirement.values or []
-    match requirement.operator:
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-    return value is None
+    return called_for(hooks, labels)
 
 
 def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -85,16 +84,16 @@ def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[No
         if pod.spec.node_name or pod.ended or pod.metadata.deletion_timestamp is not None:
             continue
         scheduled = pod.condition("PodScheduled")
-        said = scheduled.message if scheduled is not None and scheduled.status == "False" else ""
-        asked = sorted(
-            {
-                name
-                for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
-                for name in container.resources.limits
-                if name.startswith(names.NVIDIA_RESOURCE) and f"Insufficient {name}" in said
-            }
-            - served
-        )
+        if scheduled is None or scheduled.reason != "Unschedulable":
+            continue
+        # The scheduler's message does not always name them: where nodes are tainted it looks no further.
+        unserved = sorted(_limits(pod) - served)
+        alike = [name for name in unserved if not name.startswith(names.NVIDIA_RESOURCE)]
+        if meant := {name: right for name in alike if (right := _meant(name))}:
+            instead = ", ".join(meant.values())
+            message = f"waits for {', '.join(meant)}, which no node has: create it again with {instead}"
+            yield Finding(Invariant.POD_SEEN, object_name(pod), message)
+        asked = [name for name in unserved if name.startswith(names.NVIDIA_RESOURCE)]
         if asked:
             why = (
                 "it was created before InstaSlice's webhook saw the pods of its namespace; create it again"
@@ -104,3 +103,22 @@ def pod_seen(installation: Installation, pods: Sequence[Pod], nodes: Sequence[No
             )
             message = f"waits for {', '.join(asked)}, which no node has: {why}"
             yield Finding(Invariant.POD_SEEN, object_name(pod), message)
+
+
+def _limits(pod: Pod) -> set[str]:
+    return {
+        name
+        for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ()))
+        for name in container.resources.limits
+    }
+
+
+def _meant(name: str) -> str | None:
+    """The name of a slice for one that only looks like it, which the webhook lets through: `nvidia.com/1g.5gb`."""
+    found = LOOKALIKE.fullmatch(name)
+    if found is None:
+        return None
+    try:
+        return f"{NVIDIA}{ProfileName.parse(found['profile']).resource}"
+    except UnknownProfile:
+        return None

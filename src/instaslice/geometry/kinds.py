@@ -30,6 +30,7 @@ class Kinds:
         self.placements: Final = placements
         self._index = {profile.name: p for p, profile in enumerate(profiles)}
         self._most: dict[int, list[int]] = {}
+        self._fillable: list[int] | None = None
         self.of: Final = _partition(used, after)
         examples = {kind: state for state, kind in reversed(list(enumerate(self.of)))}
         states = [examples[kind] for kind in range(len(examples))]
@@ -55,6 +56,18 @@ class Kinds:
                 row = self.after[kind]
                 most[kind] = max((1 + most[row[k]] for k in self.choices[profile][kind]), default=0)
         return self._most[profile]
+
+    @property
+    def fillable(self) -> list[int]:
+        """For each kind, the most memory slices that further slices of any profiles can still take: what is free beyond
+        that is of no use until something ends."""
+        if self._fillable is None:
+            found = [0] * len(self)
+            for kind in self.fullest_first:
+                leads_to = {to for to in self.after[kind] if to >= 0}
+                found[kind] = max((self.used[to] - self.used[kind] + found[to] for to in leads_to), default=0)
+            self._fillable = found
+        return self._fillable
 
 
 def _partition(used: list[int], after: list[list[int]]) -> list[int]:

@@ -92,12 +92,8 @@ class States:
         return max(fitting, key=lambda each: (each.size, each.compute, -len(each.name)), default=None)
 
     def unusable(self, state: int) -> int:
-        """How many free memory slices no profile can cover any more."""
-        covered = 0
-        for k, to in enumerate(self.after[state]):
-            if to != ILLEGAL:
-                covered |= self.masks[k]
-        return self.free[state] - covered.bit_count()
+        """How many free memory slices no further slices can reach, however they are placed."""
+        return self.free[state] - self.kinds.fillable[self.kinds.of[state]]
 
     def maximal(self) -> list[int]:
         """The states into which nothing more can be placed."""

@@ -16,6 +16,7 @@ import msgspec
 from instaslice.kube import config as configuration
 from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.meta import Key, Object
+from instaslice.kube.observer import UNOBSERVED, Observer
 from instaslice.kube.resource import ListPage, Resource
 from instaslice.kube.transport import Chunks, Persistence, Transport
 
@@ -77,6 +78,7 @@ class Client:
         rate: float = 50.0,
         burst: int = 100,
         persistence: Persistence = Persistence(),  # noqa: B008 - immutable
+        observer: Observer = UNOBSERVED,
     ) -> Self:
         """Read the configuration (config.load says which) and the credentials; nothing is sent yet.
 
@@ -85,8 +87,15 @@ class Client:
         clock = clock or SystemClock()
         config = await configuration.load(kubeconfig, context=context, clock=clock)
         rng = rng or random.Random()
-        transport = Transport(config, clock=clock, rng=rng, rate=rate, burst=burst, persistence=persistence)
+        transport = Transport(
+            config, clock=clock, rng=rng, rate=rate, burst=burst, persistence=persistence, observer=observer
+        )
         return cls(transport, namespace=config.namespace)
+
+    @property
+    def observer(self) -> Observer:
+        """Who counts our requests."""
+        return self._transport.observer
 
     async def close(self) -> None:
         await self._transport.close()

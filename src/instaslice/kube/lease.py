@@ -63,6 +63,21 @@ class Election:
         has noticed. For what must not be done twice."""
         return self.is_leader and self._clock.monotonic() - self._renewed < self._timing.renew_deadline
 
+    @property
+    def age(self) -> float:
+        """Seconds since we renewed the lease, or last tried to get it."""
+        return self._clock.monotonic() - self._renewed
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a leader neither renews nor ends: a task of it has died unnoticed."""
+        return self.is_leader and self.age > 2 * self._timing.renew_deadline
+
+    @property
+    def seen(self) -> bool:
+        """Whether the API server has shown us the lease, or let us make it."""
+        return self._seen is not None
+
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait to be the leader, then run `lead` until it ends; give the lease back on the way out, however that is.
 

@@ -25,6 +25,7 @@ from instaslice.kube.errors import (
     from_answer,
 )
 from instaslice.kube.limits import Backoff, TokenBucket
+from instaslice.kube.observer import NO_ANSWER, RAW, UNOBSERVED, Observer
 
 MAX_WAIT = 30.0
 MAX_ERROR_BYTES = 2**16
@@ -58,11 +59,13 @@ class Transport:
         rate: float,
         burst: int,
         persistence: Persistence = Persistence(),  # noqa: B008 - immutable
+        observer: Observer = UNOBSERVED,
     ) -> None:
         self._config = config
         self._clock = clock
         self._rng = rng
         self._persistence = persistence
+        self.observer = observer
         self._bucket = TokenBucket(rate=rate, burst=burst, clock=clock)
         try:
             self._connections = Connections(
@@ -85,7 +88,11 @@ class Transport:
         content_type: str = "application/json",
         repeatable: bool = False,
     ) -> bytes:
-        """The body of a 2xx answer. Raises the KubeError that fits anything else; `what` opens its message."""
+        """The body of a 2xx answer. Raises the KubeError that fits anything else.
+
+        `what` is the verb, the resource and the object, `get pods team-a/train`: it opens messages, and its first two
+        words are what is counted.
+        """
         backoff = Backoff(clock=self._clock, rng=self._rng, first=0.2, most=5.0)
         refused = False
         for attempt in range(1, self._persistence.attempts + 1):
@@ -93,12 +100,14 @@ class Transport:
             wait: float | None
             try:
                 status, answer, retry_after = await self._once(method, path, params, body, content_type, refused)
+                self._answered(what, str(status))
                 if status < 300:
                     return answer
                 error = from_answer(what, status, answer, retry_after)
                 wait = wait_for(error, first_refusal=not refused, backoff=backoff)
                 refused = isinstance(error, Unauthorized)
             except (TimeoutError, OSError) as broken:
+                self._answered(what, NO_ANSWER)
                 error = self._unreachable(what, broken)
                 again = isinstance(broken, NotConnected) or (repeatable and not _final(broken))
                 wait = backoff.next() if again else None
@@ -125,7 +134,9 @@ class Transport:
                     "GET", path, headers=headers, params=params, silent_after=silent_after
                 )
             except (TimeoutError, OSError) as broken:
+                self._answered(what, NO_ANSWER)
                 raise self._unreachable(what, broken) from broken
+            self._answered(what, str(response.status))
             if response.status < 300:
                 return response
             # The status decides; the body is for people, and may never come.
@@ -158,6 +169,11 @@ class Transport:
     async def _headers(self, refused: bool) -> dict[str, str]:
         authorization = await self._config.authorization(refused=refused)
         return {**_HEADERS, "Authorization": authorization} if authorization else dict(_HEADERS)
+
+    def _answered(self, what: str, code: str) -> None:
+        verb, resource, *_ = *what.split(" ", 2), ""
+        # A request for a path has a method in place of the verb, and paths are without number.
+        self.observer.answered(verb.lower(), RAW if resource.startswith("/") else resource, code)
 
     def _broken(self, what: str, broken: Exception) -> Unreachable:
         return Quiet(f"{what}: {broken}") if isinstance(broken, Silent) else self._unreachable(what, broken)

@@ -40,6 +40,9 @@ CPU, and nobody sees any of them before the last is there."""
 FLOOD_SECONDS = 0.01
 """A single change is read as it arrives. Several at once, or two within this time, are a flood: more may gather for as
 long."""
+END_REASONS = ("ended", "gone", "quiet", "failed")
+"""Why a watch is opened again: the server ended it, which it does every few minutes; it no longer has the version where
+we were; nothing came for long; or it failed."""
 INITIAL_END = "k8s.io/initial-events-end"
 
 # How nearly every line starts. The test only skips the two-step decode that handles all lines.
@@ -122,17 +125,20 @@ class Reflector(Generic[T]):
             began, before = self._clock.monotonic(), self._version
             try:
                 await self._connect()
+                self._ended("ended")
                 if self._version != before or self._clock.monotonic() - began >= 1:
                     continue
                 # A server that ends a watch at once, without an error, must not be asked again at once.
                 log.warning("%s: the server ended the watch at once", self._what)
             except errors.Gone as error:
+                self._ended("gone")
                 self._version = None
                 if resumed:
                     log.info("%s; listing again", error)
                     continue
                 self._failed(error)
             except errors.Quiet as error:
+                self._ended("quiet")
                 if self._version is not None:
                     # Said only if the server does not answer now either.
                     self.failure = error
@@ -141,8 +147,10 @@ class Reflector(Generic[T]):
             except errors.BadRequest as error:
                 if self._version is None and self._selector.params():
                     raise
+                self._ended("failed")
                 self._failed(error)
             except errors.KubeError as error:
+                self._ended("failed")
                 self._failed(error)
             await self._clock.sleep(self._backoff.next())
 
@@ -270,6 +278,9 @@ class Reflector(Generic[T]):
                     self._version = mark.resource_version
                 return True
         return False
+
+    def _ended(self, reason: str) -> None:
+        self._client.observer.watch_ended(self._resource.plural, reason)
 
     def _failed(self, error: errors.KubeError) -> None:
         self.failure = error

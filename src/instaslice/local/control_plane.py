@@ -27,6 +27,10 @@ PORTS = (
     "kueue",
     "kueue-health",
     "instaslice-webhook",
+    "instaslice-webhook-observe",
+    "instaslice-controller-observe",
+    "instaslice-agent-observe",
+    "instaslice-node-agent-observe",
 )
 """What a cluster reserves ports for, even for parts that it does not have: they may be added later."""
 

@@ -45,6 +45,11 @@ PROBE_NAMESPACE: Final = "default"
 TIMEOUT = 60.0
 
 
+def observe_port(name: str) -> str:
+    """The port of a process's metrics and health, as the record of the cluster names it."""
+    return f"{name}-observe"
+
+
 @dataclass(frozen=True)
 class Operator:
     """Our processes in one cluster."""
@@ -64,6 +69,8 @@ class Operator:
             CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
             AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
         }
+        for name, arguments in flags.items():
+            arguments.append(self._observe(name))
         if self.real:
             flags[AGENT].append(f"--nodes={nodes.EMULATED_SELECTOR}")
         return {name: self._command(name, arguments) for name, arguments in flags.items()}
@@ -71,8 +78,12 @@ class Operator:
     def node_agent(self, cdi: Path) -> list[str]:
         """The command line of the agent of the real node, to be run in the namespaces of its kubelet."""
         arguments = ["agent", f"--node={self.real}", "--emulated", f"--latency={self.latency}"]
+        arguments.append(self._observe(NODE_AGENT))
         state = self.plane.layout.gpus / self.real
         return self._command(AGENT, [*arguments, f"--cdi-dir={cdi}", f"--state-dir={state}"])
+
+    def _observe(self, name: str) -> str:
+        return f"--observe=127.0.0.1:{self.plane.ports[observe_port(name)]}"
 
     def _command(self, client: str, arguments: list[str]) -> list[str]:
         return [sys.executable, "-m", "instaslice.cli", *arguments, f"--kubeconfig={self.plane.kubeconfig(client)}"]

@@ -8,6 +8,7 @@ placer            places all slices of a pod, or none
 grants            a placement on a GPU, with names instead of numbers
 scarcity          which model to use for a profile that several models offer
 colocation        several slices on one node, and whether a node could ever hold them
+room              what room a fleet has left, for metrics
 packing           some way to put several slices on the GPUs of a node, if there is one
 refusals          why a demand did not fit, and what would help
 moves             which running slices to move so that a refused demand fits

@@ -164,6 +164,10 @@ class Fleet:
         state = self.state_of[number]
         return state if state >= 0 else self._closed[number]
 
+    def closed(self) -> Iterator[tuple[int, int]]:
+        """The closed GPUs by number, each with its state, or with its free MiB where it is shared."""
+        return iter(self._closed.items())
+
     def is_open(self, number: int) -> bool:
         return number not in self._closed
 

@@ -101,6 +101,10 @@ class Pool:
         """The GPU with the lowest number of that kind; there must be one."""
         return self._by_kind[kind].lowest()
 
+    def count(self, kind: int) -> int:
+        """How many GPUs are of that kind; there must be one."""
+        return self._by_kind[kind].count
+
     def members(self, kind: int) -> Iterator[int]:
         """All GPUs of that kind, ascending; there must be one. Valid until the pool changes."""
         return iter(self._by_kind[kind])

@@ -10,7 +10,7 @@
     quota_notice         says at start which quotas count nothing any more
     policy               what users may not do to the pods we changed
     certificates         our authority and when it is renewed
-    certificate_sources  where the live TLS context comes from: our Secret, or files
+    certificate_sources  where the live TLS context comes from: a Secret that replicas share
 
 Only pods that name a slice ever reach the server: `matchConditions` in the configuration keep the others away, so a
 webhook that is down affects no other pod.

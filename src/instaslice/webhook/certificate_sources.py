@@ -1,14 +1,8 @@
-"""Sources of the certificates we serve with: our own authority, or files that somebody else renews.
-
-Each has a `context` to serve with and a `refresh` to call periodically; new connections get what it loaded last, open
-ones continue. Nothing is restarted.
-"""
+"""Certificates of our own authority, which all replicas share: the source to serve with unless files are given."""
 
 import logging
 import ssl
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
@@ -19,13 +13,12 @@ from instaslice.kube.config import load_pair
 from instaslice.kube.errors import Conflict, KubeError, NotFound
 from instaslice.kube.meta import ApiStruct, Key, ObjectMeta, key_of
 from instaslice.kube.resource import Resource
-from instaslice.webhook.certificates import AuthorityState, Lifetimes, PemPair, advance
+from instaslice.observe.certificates import CertificateSource
+from instaslice.webhook.certificates import AuthorityState, Lifetimes, advance
 from instaslice.webhook.manifests import CONFIGURATIONS, HOOK, bundle
 
 log = logging.getLogger(__name__)
 
-RENEW_SECONDS = 10.0
-"""Between refreshes: Secret volumes are swapped by a symlink, without a reliable notification."""
 RETRY_SECONDS = 0.5
 """Between attempts of the first refresh."""
 
@@ -37,45 +30,6 @@ class Secret(ApiStruct, frozen=True):
 
 SECRETS = Resource(Secret, "Secret", "secrets")
 STATE = "state.json"
-
-
-class CertificateSource(Protocol):
-    """Where certificates come from."""
-
-    context: ssl.SSLContext
-
-    async def refresh(self) -> None:
-        """Load what is new. Safe to repeat; the first call leaves a context that can serve, or raises."""
-        ...
-
-
-class FileSource:
-    """`tls.crt` and `tls.key` in a directory: a mounted Secret, cert-manager's for one."""
-
-    def __init__(self, directory: Path) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._certificate, self._key = directory / "tls.crt", directory / "tls.key"
-        self._loaded: tuple[int, int] | None = None
-
-    async def refresh(self) -> None:
-        found = self._certificate.stat()
-        seen = (found.st_ino, found.st_mtime_ns)
-        if seen == self._loaded:
-            return
-        pair = PemPair(self._certificate.read_text(), self._key.read_text())
-        try:
-            # Into another context first: a pair that does not match leaves a context without any certificate.
-            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
-        except ssl.SSLError as error:
-            if self._loaded is None:
-                raise BadInput(
-                    f"{self._certificate} and {self._key.name} are not a pair to serve with: {error}"
-                ) from None
-            # Caught between the two files being written: the old pair serves until the next refresh.
-            log.warning("%s does not fit its key yet: %s", self._certificate, error)
-            return
-        load_pair(self.context, pair.certificate, pair.key)
-        self._loaded = seen
 
 
 class SecretSource:
@@ -176,16 +130,6 @@ async def start(source: CertificateSource, clock: Clock) -> None:
         except KubeError as error:
             log.warning("no certificates yet, trying again: %s", error)
             await clock.sleep(RETRY_SECONDS)
-
-
-async def renew(source: CertificateSource, clock: Clock, *, every: float = RENEW_SECONDS) -> None:
-    """Refresh periodically. An unreachable API server is no reason to stop: what is loaded is valid for weeks."""
-    while True:
-        await clock.sleep(every)
-        try:
-            await source.refresh()
-        except (KubeError, OSError) as error:
-            log.warning("certificates not renewed, trying again: %s", error)
 
 
 def _state(secret: Secret | None) -> AuthorityState | None:

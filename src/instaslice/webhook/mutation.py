@@ -29,8 +29,9 @@ Record = dict[str, dict[str, int]]
 """Container → resource name as the user wrote it → quantity: the value of the annotation REQUESTED."""
 
 
-def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
+def mutate(pod: AdmissionPod, largest: LargestNode, request: str = "") -> list[JsonOp]:
     """What to change so that the controller takes the pod; of a pod without slices, at most that it names zero of them.
+    `request` is the uid of the admission request, which is noted in the pod when it is gated.
 
     Raises Rejected; its message names the container, but not the pod.
     """
@@ -55,7 +56,7 @@ def mutate(pod: AdmissionPod, largest: LargestNode) -> list[JsonOp]:
         largest.check_fits(together)
     record = _record(before, requests)
     return [
-        *_annotate(pod, record),
+        *_annotate(pod, record, request),
         *_gate(pod),
         *resources,
         *_tolerate(pod),
@@ -142,14 +143,17 @@ def _forged(annotation: str) -> Rejected:
     return Rejected(f"sets the annotation {annotation}, which is ours to write; leave it out")
 
 
-def _annotate(pod: AdmissionPod, record: Record) -> Iterator[JsonOp]:
-    text = msgspec.json.encode(record, order="sorted").decode()
-    if pod.metadata.annotations.get(names.REQUESTED) == text:
+def _annotate(pod: AdmissionPod, record: Record, request: str) -> Iterator[JsonOp]:
+    wanted = {names.REQUESTED: msgspec.json.encode(record, order="sorted").decode()}
+    if request and not gated(pod):
+        wanted[names.ADMISSION] = request
+    present = pod.metadata.annotations
+    if not present:
+        yield JsonOp(op="add", path="/metadata/annotations", value=wanted)
         return
-    if pod.metadata.annotations:
-        yield JsonOp(op="add", path=f"/metadata/annotations/{escaped(names.REQUESTED)}", value=text)
-    else:
-        yield JsonOp(op="add", path="/metadata/annotations", value={names.REQUESTED: text})
+    for name, text in wanted.items():
+        if present.get(name) != text:
+            yield JsonOp(op="add", path=f"/metadata/annotations/{escaped(name)}", value=text)
 
 
 def _gate(pod: AdmissionPod) -> Iterator[JsonOp]:

@@ -1,8 +1,9 @@
-"""The HTTPS server that the API server calls: one path for pods, two for probes.
+"""The HTTPS server that the API server calls. Probes and metrics have a server of their own (`observe.endpoints`).
 
 Stateless, so replicas need not know of each other, and a dry run is answered like any other request.
 """
 
+import logging
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -12,35 +13,33 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from instaslice.observe.logs import about
 from instaslice.webhook import review
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 
+log = logging.getLogger(__name__)
+
 PATH: Final = "/mutate-pods"
+RESULTS: Final = ("changed", "unchanged", "refused", "not a review")
 MAX_BYTES: Final = 8 << 20
 """Above what the API server accepts from a user (3 MiB), plus the review around it."""
 
 
 class Webhook:
-    """Answers admission reviews. Set `ready` to False some seconds before stopping: /readyz reports it, and connections
-    that are still used are closed one by one."""
+    """Answers admission reviews. Set `draining` some seconds before stopping: connections that are still used are
+    closed one by one."""
 
     def __init__(self, largest: LargestNode) -> None:
         self.largest = largest
-        self.ready = True
+        self.draining = False
         self.answered: Counter[str] = Counter()
         """How many pods were changed, left unchanged, refused; and how many requests were not reviews."""
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BYTES)
-        app.add_routes(
-            [
-                web.post(PATH, self._review),
-                web.get("/healthz", self._alive),
-                web.get("/readyz", self._ready),
-            ]
-        )
+        app.add_routes([web.post(PATH, self._review)])
         return app
 
     async def _review(self, request: web.Request) -> web.Response:
@@ -51,27 +50,29 @@ class Webhook:
             self.answered["not a review"] += 1
             raise web.HTTPBadRequest(text=f"not an AdmissionReview of a pod: {error}") from None
         response = web.Response(body=self.answer(wanted), content_type="application/json")
-        if not self.ready:
+        if self.draining:
             # The API server's next connection goes to a replica that stays; this one would end during a request.
             response.force_close()
         return response
 
     def answer(self, request: review.AdmissionRequest) -> bytes:
         """The AdmissionReview that answers one request."""
+        meta = request.object.metadata
+        pod = f"{request.namespace}/{meta.name or meta.generate_name}"
+        keys = about(pod=pod, uid=meta.uid, request=request.uid)
         try:
-            patch = reapplied(request.object) if request.operation == "UPDATE" else mutate(request.object, self.largest)
+            if request.operation == "UPDATE":
+                patch = reapplied(request.object)
+            else:
+                patch = mutate(request.object, self.largest, request.uid)
         except Rejected as rejected:
             self.answered["refused"] += 1
-            meta = request.object.metadata
-            return review.denied(request.uid, f"pod {request.namespace}/{meta.name or meta.generate_name}: {rejected}")
-        self.answered["changed" if patch else "unchanged"] += 1
+            log.info("%s: refused: %s", request.operation, rejected, extra=keys)
+            return review.denied(request.uid, f"pod {pod}: {rejected}")
+        result = "changed" if patch else "unchanged"
+        self.answered[result] += 1
+        log.info("%s: %s", request.operation, result, extra=keys)
         return review.allowed(request.uid, patch)
-
-    async def _alive(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok")
-
-    async def _ready(self, _request: web.Request) -> web.Response:
-        return web.Response(text="ok") if self.ready else web.Response(status=503, text="stopping")
 
 
 @asynccontextmanager

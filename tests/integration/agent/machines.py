@@ -42,7 +42,7 @@ class Agent:
     async def start(self, *flags):
         command = [
             *(sys.executable, "-m", "instaslice.cli", "agent", "--emulated", "--kubeconfig", str(self._kubeconfig)),
-            *("--nodes", f"{LABEL}={self._group}", "--state-dir", str(self._folder), *flags),
+            *("--observe", "", "--nodes", f"{LABEL}={self._group}", "--state-dir", str(self._folder), *flags),
         ]
         self._process = await asyncio.create_subprocess_exec(*command)
 

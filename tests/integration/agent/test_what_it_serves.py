@@ -9,7 +9,18 @@ import pytest
 async def words_of(kubeconfig, *flags, until="", seconds=60):
     """What `instaslice agent --emulated` prints up to these words, or to its end; and its exit code, None if it ran."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "instaslice.cli", "agent", "--emulated", "--kubeconfig", str(kubeconfig), *flags),
+        *(
+            sys.executable,
+            "-m",
+            "instaslice.cli",
+            "agent",
+            "--emulated",
+            "--observe",
+            "",
+            "--kubeconfig",
+            str(kubeconfig),
+            *flags,
+        ),
         stderr=asyncio.subprocess.STDOUT,
         stdout=asyncio.subprocess.PIPE,
     )

@@ -101,6 +101,7 @@ class Rounds:
         await asyncio.to_thread(self._cluster.pause, CONTROLLER)
         argv = self._cluster.operator().commands()[CONTROLLER]
         argv = [f"--identity={SECOND}" if word.startswith("--identity=") else word for word in argv]
+        argv.append("--observe=")  # the first has the port
         await asyncio.to_thread(self._cluster.processes.start, SECOND, argv)
         await self._led_by(SECOND)
         await asyncio.sleep(dice.uniform(0.0, 2.0))

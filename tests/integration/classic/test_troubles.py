@@ -37,7 +37,9 @@ async def test_a_pod_whose_slice_takes_long_to_be_made_says_so(stage):
     node = await stage.node()
     await stage.fault(node, "0 hang")
     await stage.create(pod("patient"))
-    assert (await stage.said("patient", "Creating")).message == f"1g.5gb at 0 of GPU 0 on node {node}: being created"
+    said = (await stage.said("patient", "Creating")).message
+    (held,) = stage.held("patient")
+    assert said == f"1g.5gb at {held.start} of GPU 0 on node {node}: being created"
     await stage.event("patient", "Creating")
     await stage.fault(node, "")
     await stage.running("patient")

@@ -10,14 +10,25 @@ import msgspec
 import pytest
 import yaml
 from cluster_monitor import ClusterMonitor
+from fake_clock import JumpingClock
 from hand_written import NODE, Hand, define, instaslice
 from hand_written import hand as hand
 from waiting import until
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
-from instaslice.doctor import Invariant, check, wait_until_settled
+from instaslice.doctor import (
+    Installation,
+    Invariant,
+    Serving,
+    call_webhook,
+    check,
+    dry_run,
+    examine_installation,
+    wait_until_settled,
+)
 from instaslice.doctor.installation import LEASE
 from instaslice.doctor.installation_kinds import BINDINGS, QUOTAS
+from instaslice.doctor.serving import agent_responds
 from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.config import load_pair
@@ -26,8 +37,12 @@ from instaslice.kube.lease import Election
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import ClusterSpec
+from instaslice.local.objects import BINDINGS as ROLE_BINDINGS
+from instaslice.local.objects import RBAC, ROLES, rule
 from instaslice.webhook import manifests, policy
 from instaslice.webhook.certificates import Lifetimes, advance
+from instaslice.webhook.largest_node import LargestNode
+from instaslice.webhook.server import Webhook, serving
 
 
 def about(found, *kinds):
@@ -81,6 +96,19 @@ async def test_a_clean_history_is_clean(client, hand):
     assert monitor.findings == []
 
 
+async def test_an_agent_that_takes_note_of_nothing_is_found(client, hand):
+    pod = await hand.pod("train")
+    ordered = hand.allocation(pod, 0)
+    await hand.reservation(ordered)
+
+    async def silent():
+        return [each.object for each in agent_responds(await Serving.read(client, JumpingClock()))]
+
+    assert await silent() == [f"instaslice {NODE}"]
+    await hand.make(ordered)
+    assert await silent() == []
+
+
 async def test_the_command_says_what_is_wrong_and_fails(cluster, client, hand):
     pod, _ = await hand.serve("train", 0)
     await hand.reservation()
@@ -118,30 +146,43 @@ async def test_following_survives_the_api_server(new_cluster):
 
 @pytest.fixture
 async def installed(client, hand):
-    """Everything that an installation stands on, in force in the namespace of the test only; the server in place of its
+    """Everything that an installation stands on, in force in the namespace of the test only. Closing it ends the
     webhook."""
     state = advance(None, datetime.now(UTC), ["127.0.0.1"], Lifetimes())
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     load_pair(context, state.leaf.certificate, state.leaf.key)
-    server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
-    address = manifests.at_address("127.0.0.1", server.sockets[0].getsockname()[1], state.trusted)
     only = [hand.namespace]
-    made = [(manifests.CONFIGURATIONS, manifests.configuration(address, namespaces=only))]
-    made += [(policy.POLICIES, each) for each in policy.policies(["nobody"], namespaces=only)]
-    made += [(policy.BINDINGS, each) for each in policy.bindings(namespaces=only)]
-    for resource, document in made:
-        await client.apply(resource, document, manager="test", force=True)
     key = Key(hand.namespace, LEASE)
     election = Election(client, key, identity="test", clock=SystemClock(), rng=random.Random(0))
     leading = asyncio.create_task(election.run(asyncio.Event().wait))
-    async with server:
+    async with contextlib.AsyncExitStack() as webhook:
+        port = await webhook.enter_async_context(serving(Webhook(LargestNode()), context, host="127.0.0.1", port=0))
+        address = manifests.at_address("127.0.0.1", port, state.trusted)
+        made = [(manifests.CONFIGURATIONS, manifests.configuration(address, namespaces=only))]
+        made += [(policy.POLICIES, each) for each in policy.policies(["nobody"], namespaces=only)]
+        made += [(policy.BINDINGS, each) for each in policy.bindings(namespaces=only)]
+        for resource, document in made:
+            await client.apply(resource, document, manager="test", force=True)
         await until(lambda: election.is_leader, what="the Lease")
-        yield server
+        await until(lambda: _nothing_wrong(client, hand.namespace), 30, "the API server to have it all")
+        yield webhook
     leading.cancel()
     await asyncio.wait([leading])
     for resource, document in made:
         with contextlib.suppress(NotFound):
             await client.delete(resource, Key("", document["metadata"]["name"]))
+
+
+async def _nothing_wrong(client, namespace):
+    return not await _faults(client, namespace)
+
+
+async def _faults(client, namespace):
+    """Of webhook and policies, as one sees them who works in the namespace."""
+    client.namespace = namespace
+    installation = await Installation.read(client, SystemClock(), call_webhook, dry_run)
+    kinds = Invariant.WEBHOOK_CALLED, Invariant.POLICIES_BOUND, Invariant.NOT_CHECKED
+    return [each for each in examine_installation(installation) if each.invariant in kinds]
 
 
 async def doctor(kubeconfig, namespace):
@@ -162,8 +203,7 @@ async def test_what_an_installation_stands_on_is_looked_at(cluster, client, hand
     hard = {"requests.nvidia.com/mig-1g.5gb": "4"}
     await client.create(QUOTAS, {"metadata": {"namespace": where, "name": "gpus"}, "spec": {"hard": hard}})
     await client.delete(BINDINGS, Key("", "instaslice-pods-bindings"))
-    installed.close()
-    await installed.wait_closed()
+    await installed.aclose()
     code, found = await doctor(cluster.kubeconfig, where)
     assert code == 1
     assert [(invariant, name) for invariant, name, _ in found] == [
@@ -180,15 +220,80 @@ async def test_what_an_installation_stands_on_is_looked_at(cluster, client, hand
     assert "quota-counts" not in {invariant for invariant, _, _ in found}
 
 
+CALLED, BOUND = "webhook-called  mutatingwebhook", "policies-bound  validatingadmissionpolicy instaslice-pods:"
+OF_PODS = "/spec/matchConstraints/resourceRules/0/resources"
+
+
+@pytest.mark.parametrize(
+    "resource, name, path, value, what, said",
+    [
+        pytest.param(
+            manifests.CONFIGURATIONS, "instaslice-webhook", "/webhooks/0/namespaceSelector",
+            {"matchLabels": {"a": "b"}}, CALLED, "selects no namespace that exists", id="called for no namespace",
+        ),
+        pytest.param(
+            manifests.CONFIGURATIONS, "instaslice-webhook", "/webhooks/0/namespaceSelector",
+            {"matchExpressions": manifests.only_in(["default"])}, CALLED, "is not called for namespace test-",
+            id="called elsewhere only",
+        ),
+        pytest.param(
+            manifests.CONFIGURATIONS, "instaslice-webhook", "/webhooks/0/rules/0/resources", ["configmaps"], CALLED,
+            "has no rule that sends new pods", id="called for other things",
+        ),
+        pytest.param(
+            manifests.CONFIGURATIONS, "instaslice-webhook", "/webhooks/0/matchConditions",
+            [{"name": "never", "expression": "false"}], CALLED, "has not seen the nvidia.com/mig-* of this pod",
+            id="called on a condition that never holds",
+        ),
+        pytest.param(
+            policy.POLICIES, "instaslice-pods", "/spec/validations", [{"expression": "true"}], BOUND,
+            "does not look at gpu.das.com/requested", id="a policy that allows all",
+        ),
+        pytest.param(
+            policy.POLICIES, "instaslice-pods", OF_PODS, ["configmaps"], BOUND, "accepts a forged annotation",
+            id="a policy on other things",
+        ),
+    ],
+)  # fmt: skip
+async def test_webhook_and_policies_that_no_longer_hold_are_found(
+    client, hand, installed, resource, name, path, value, what, said
+):
+    await client.patch(resource, Key("", name), [JsonOp(op="replace", path=path, value=value)])
+
+    seen = []
+
+    async def found():
+        seen[:] = map(str, await _faults(client, hand.namespace))
+        return [each for each in seen if said in each]
+
+    (only,) = await until(found, 30, lambda: f"{said}: {seen}")
+    assert only.startswith(what)
+    assert only.endswith(" again")
+
+
+async def test_who_may_create_no_pods_is_told_that_this_was_not_tried(cluster, client, hand, installed, tmp_path):
+    await _may_read(client, hand.namespace)
+    file = await _kubeconfig_of_an_account(cluster, client, hand.namespace, tmp_path)
+    async with await Client.connect(file) as reader:
+        (found,) = await _faults(reader, hand.namespace)
+    assert str(found) == (
+        f"not-checked  pods: may not be created in namespace {hand.namespace}, not even in a dry run; "
+        "grant `create` on pods"
+    )
+
+
+async def _may_read(client, namespace):
+    """Whatever the doctor reads of an installation."""
+    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": namespace}
+    rules = [rule("*", "*", "get list")]
+    await client.create(ROLES, {"metadata": {"name": namespace}, "rules": rules})
+    subjects = [{"kind": "ServiceAccount", "namespace": namespace, "name": "default"}]
+    bound = {"metadata": {"name": namespace}, "subjects": subjects, "roleRef": role}
+    await client.create(ROLE_BINDINGS, bound)
+
+
 async def test_who_may_read_nothing_is_told_what_was_not_checked(cluster, client, hand, tmp_path):
-    accounts = f"/api/v1/namespaces/{hand.namespace}/serviceaccounts/default"
-    await until(lambda: _exists(client, accounts), 30, "the account")
-    body = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}'
-    token = msgspec.json.decode(await client.raw("POST", f"{accounts}/token", body=body))["status"]["token"]
-    config = yaml.safe_load(cluster.kubeconfig.read_text())
-    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
-    file = tmp_path / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
+    file = await _kubeconfig_of_an_account(cluster, client, hand.namespace, tmp_path)
     code, found = await doctor(file, hand.namespace)
     assert code == 3
     assert {invariant for invariant, _, _ in found} == {"not-checked"}
@@ -196,6 +301,19 @@ async def test_who_may_read_nothing_is_told_what_was_not_checked(cluster, client
     assert all("; grant `" in words for _, _, words in found)
     text = await instaslice(file, "doctor", "-n", hand.namespace)
     assert text.stdout.splitlines()[-1] == "nothing wrong in what could be looked at"
+
+
+async def _kubeconfig_of_an_account(cluster, client, namespace, folder):
+    """Of the ServiceAccount `default`, which may do nothing unless a test grants it."""
+    accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts/default"
+    await until(lambda: _exists(client, accounts), 30, "the account")
+    body = b'{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}'
+    token = msgspec.json.decode(await client.raw("POST", f"{accounts}/token", body=body))["status"]["token"]
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
+    file = folder / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return file
 
 
 async def _exists(client, path):

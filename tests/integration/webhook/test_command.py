@@ -19,7 +19,19 @@ from instaslice.webhook.manifests import CONFIGURATIONS
 @contextlib.asynccontextmanager
 async def running(*flags, **pipes):
     """The process and its port."""
-    command = [sys.executable, "-m", "instaslice.cli", "webhook", "--host", "127.0.0.1", "--port", "0", *flags]
+    command = [
+        sys.executable,
+        "-m",
+        "instaslice.cli",
+        "webhook",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        "0",
+        "--observe",
+        "",
+        *flags,
+    ]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, **pipes)
     try:
         said = (await process.stdout.readline()).decode()

@@ -11,10 +11,12 @@ import manifests
 import msgspec
 from agent_bench import MortalDriver
 from fake_clock import FakeClock
+from prometheus_client import CollectorRegistry
 
 from instaslice.agent.agent_process import AgentProcess
 from instaslice.agent.emulation import Emulation
 from instaslice.agent.gpu_worker import OrphanPolicy
+from instaslice.agent.job_mapping import JobMapping
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, AllocationState, PodRef
 from instaslice.geometry import models
@@ -22,12 +24,15 @@ from instaslice.kube.client import Selector
 from instaslice.kube.core import NODES, PODS
 from instaslice.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from instaslice.kube.meta import Key
+from instaslice.kube.observer import UNOBSERVED
 
 MODEL = "A100-40GB"
 
 
 class Server:
     """The verbs that an agent uses. A write takes `took` seconds, is refused by `error`, and is noted in `written`."""
+
+    observer = UNOBSERVED
 
     def __init__(self, clock):
         self._clock = clock
@@ -200,7 +205,9 @@ class Rack(Emulation):
 class Bench:
     """Nodes, their objects and the agent that serves them. Use within `async with`."""
 
-    def __init__(self, devices=None, **orphan_policy):
+    def __init__(self, devices=None, jobs=None, **orphan_policy):
+        """`jobs` is the folder in which dcgm-exporter is told of pods."""
+        self.jobs = jobs
         self.clock = FakeClock()
         self.server = Server(self.clock)
         self.rack = Rack()
@@ -216,7 +223,8 @@ class Bench:
         await self.stop()
 
     def start(self):
-        agent = AgentProcess(
+        self.registry = CollectorRegistry()
+        self.agent = AgentProcess(
             self.server,
             self.rack,
             selector=Selector(),
@@ -224,8 +232,10 @@ class Bench:
             rng=random.Random(1),
             orphan_policy=self._orphan_policy,
             devices=self.devices,
+            registry=self.registry,
+            job_mapping=JobMapping(self.jobs) if self.jobs else None,
         )
-        self._running = asyncio.create_task(agent.run())
+        self._running = asyncio.create_task(self.agent.run())
 
     async def stop(self):
         self._running.cancel()

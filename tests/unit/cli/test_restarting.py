@@ -62,7 +62,7 @@ def test_it_begins_again_with_the_same_command_line(terms, error):
     ends, became = terms
     ends.append(error)
     with pytest.raises(Replaced):
-        CliRunner().invoke(controller.command, [], catch_exceptions=False)
+        CliRunner().invoke(controller.command, ["--observe", ""], catch_exceptions=False)
     again = [sys.executable, "-m", "instaslice.cli", "controller", "--patience=7"]
     assert became == [(sys.executable, again)]
 
@@ -70,5 +70,5 @@ def test_it_begins_again_with_the_same_command_line(terms, error):
 def test_a_defect_ends_it(terms):
     ends, became = terms
     ends.append(RuntimeError("a defect"))
-    assert isinstance(CliRunner().invoke(controller.command, []).exception, RuntimeError)
+    assert isinstance(CliRunner().invoke(controller.command, ["--observe", ""]).exception, RuntimeError)
     assert not became

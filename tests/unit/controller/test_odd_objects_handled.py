@@ -6,8 +6,10 @@ from random import Random
 from unittest import mock
 
 import pytest
+from fake_clock import FakeClock
 from hypothesis import HealthCheck, given, settings
 from mutated_objects import histories, valid
+from prometheus_client import CollectorRegistry
 
 from instaslice.api.pods import gated
 from instaslice.controller import patches
@@ -16,40 +18,48 @@ from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.orders import Limits
 from instaslice.controller.pod_condition import condition_of
 from instaslice.controller.quarantine import Quarantine
+from instaslice.controller.state_times import StateTimes
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Node, Pod
 from instaslice.placement import policies
+from instaslice.placement.room import rooms
 
 
 class CheckedOrders:
     """Carries out nothing, but makes what would be sent."""
 
     def __init__(self):
-        self.now = 0.0
+        self.clock = FakeClock(start=0.0)
         state = ClusterState(policies.named("adaptive"))
-        self.dispatcher = Dispatcher(state, self, lambda: self.now, Random(0), Limits())
+        self.dispatcher = Dispatcher(state, self, self.clock.monotonic, Random(0), Limits())
+        self.times = StateTimes(self.dispatcher, self.clock, CollectorRegistry())
 
     def begin(self, cluster):
-        for node in cluster.nodes:
-            self.dispatcher.node_changed(None, node)
-        for thing in cluster.instaslices:
-            self.dispatcher.instaslice_changed(None, thing)
-        for pod in cluster.pods:
-            self.dispatcher.pod_changed(None, pod)
+        for thing in (*cluster.nodes, *cluster.instaslices, *cluster.pods):
+            self.hear((None, thing))
         self.dispatcher.start()
+        self.times.live = True
 
     def hear(self, change):
-        match change.new or change.old:
+        old, new = change
+        match new or old:
             case Pod():
-                self.dispatcher.pod_changed(*change)
+                self.dispatcher.pod_changed(old, new)
+                self.times.pod_changed(old, new)
             case Node():
-                self.dispatcher.node_changed(*change)
+                self.dispatcher.node_changed(old, new)
             case _:
-                self.dispatcher.instaslice_changed(*change)
+                self.dispatcher.instaslice_changed(old, new)
+                self.times.instaslice_changed(old, new)
 
     def pass_(self, seconds):
-        self.now += seconds
+        self.clock.advance(seconds)
         self.dispatcher.decide()
+        assert all(age >= 0 for age in self.times.oldest().values())
+        assert sum(self.times.waiting().values()) == sum(
+            gated(pod) and not pod.ended for pod in self.dispatcher.state.pods.values()
+        )
+        rooms(self.dispatcher.state.ledger.fleet)
         for uid in list(self.dispatcher.state.pods):
             condition_of(self.dispatcher.state, self.dispatcher.placer, uid)
 
@@ -75,10 +85,10 @@ def strictly():
     """Defects come out; what is known to be wrong with an object is set aside as it would be."""
     real = Quarantine.failed
 
-    def failed(self, what, error):
+    def failed(self, what, error, *keys):
         if not isinstance(error, InstasliceError):
             raise error
-        return real(self, what, error)
+        return real(self, what, error, *keys)
 
     with mock.patch.object(Quarantine, "failed", failed):
         yield

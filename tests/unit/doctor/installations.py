@@ -28,7 +28,8 @@ def expired_bundle():
 
 def webhook(*, ca=None, url="https://127.0.0.1:9443/mutate", **hook):
     config = {"url": url, "caBundle": bundle() if ca is None else ca}
-    hook = {"name": "slices.gpu.das.com", "clientConfig": config, "failurePolicy": "Fail", **hook}
+    rules = [{"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE", "UPDATE"]}]
+    hook = {"name": "slices.gpu.das.com", "clientConfig": config, "failurePolicy": "Fail", "rules": rules, **hook}
     return msgspec.convert({"metadata": {"name": WEBHOOK}, "webhooks": [hook]}, WebhookConfiguration)
 
 
@@ -37,8 +38,13 @@ def behind_a_service(**config):
     return webhook(clientConfig=config)
 
 
-def policy(name="instaslice-pods", failure="Fail"):
-    return msgspec.convert({"metadata": {"name": name}, "spec": {"failurePolicy": failure}}, AdmissionPolicy)
+GUARDED = ("gpu.das.com/requested", "gpu.das.com/mig-uuids", "gpu.das.com/node")
+
+
+def policy(name="instaslice-pods", failure="Fail", guarded=GUARDED):
+    validations = [{"expression": f"!object.metadata.?annotations[?'{each}'].hasValue()"} for each in guarded]
+    spec = {"failurePolicy": failure, "validations": validations}
+    return msgspec.convert({"metadata": {"name": name}, "spec": spec}, AdmissionPolicy)
 
 
 def binding(name="instaslice-pods", *actions):

@@ -25,9 +25,11 @@ from small_worlds import node, pod
 from waiting import passes
 
 from instaslice.doctor import Invariant, examine_installation
+from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.installation import Answer, Installation
 from instaslice.doctor.installation_kinds import BINDINGS, POLICIES, WEBHOOKS
 from instaslice.kube.core import LEASES, Condition
+from instaslice.kube.errors import Unreachable
 
 
 def test_one_that_is_well_has_no_finding():
@@ -41,6 +43,57 @@ def test_one_that_is_well_may_be_in_a_service():
 def without_the_field_holder(spec, _):
     status = spec["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
     del status["properties"]["slices"]["items"]["properties"]["holder"]
+
+
+def without_status(spec, _):
+    del spec["versions"][0]["subresources"]["status"]
+
+
+def schema_of(spec, *path):
+    """The schema of a field, or `[]` of its entries."""
+    schema = spec["versions"][0]["schema"]["openAPIV3Schema"]
+    for each in path:
+        schema = schema["items"] if each == "[]" else schema["properties"][each]
+    return schema
+
+
+ENTRY = ("spec", "allocations", "[]")
+STRICTER = [
+    pytest.param(ENTRY[:2], {"maxItems": 1}, "spec.allocations (maxItems 1, not 512)", id="fewer entries"),
+    pytest.param(ENTRY[:2], {"minItems": 2}, "spec.allocations (minItems 2, not any)", id="more entries"),
+    pytest.param((*ENTRY, "id"), {"minLength": 9.0}, "spec.allocations[].id (minLength 9, not 1)", id="longer ids"),
+    pytest.param((*ENTRY, "state"), {"enum": ["creating"]}, "[].state (not created, de", id="fewer states"),
+    pytest.param((*ENTRY, "start"), {"enum": [0]}, "[].start (not others)", id="states where any is legal"),
+    pytest.param((*ENTRY, "start"), {"type": "string"}, "[].start (type string, not integer)", id="another type"),
+    pytest.param((*ENTRY, "profile"), {"pattern": "^1g"}, "[].profile (pattern ^1g, not ^[1-9]", id="fewer profiles"),
+    pytest.param(("spec",), {"required": ["allocations", "a"]}, "spec (requires a)", id="a field of theirs"),
+    pytest.param(("status", "bootId"), {"nullable": False}, "status.bootId (not null)", id="no null"),
+    pytest.param((), {"x-kubernetes-validations": [{"rule": "false"}]}, "the object (x-kub", id="rules of their own"),
+]
+
+
+@pytest.mark.parametrize("path, change, said", STRICTER)
+def test_a_definition_that_refuses_what_we_write_is_found(path, change, said):
+    stricter = definition(lambda spec, _: schema_of(spec, *path).update(change))
+    (found,) = examine_installation(installation(definitions=[stricter]))
+    assert found.invariant is Invariant.DEFINITION_MATCHES
+    assert found.message.startswith("restricts ")
+    assert said in found.message
+    assert "so the API server refuses writes; apply the definition" in found.message
+
+
+@pytest.mark.parametrize(
+    "path, change",
+    [
+        pytest.param(ENTRY[:2], {"maxItems": 1024}, id="more entries"),
+        pytest.param((*ENTRY, "id"), {"minLength": 0}, id="shorter ids"),
+        pytest.param(("spec",), {"required": []}, id="nothing is required"),
+        pytest.param((), {"description": "other words"}, id="another description"),
+    ],
+)
+def test_a_definition_that_allows_more_is_well(path, change):
+    looser = definition(lambda spec, _: schema_of(spec, *path).update(change))
+    assert examine_installation(installation(definitions=[looser])) == []
 
 
 def renamed(spec, _):
@@ -59,6 +112,10 @@ def stored_elsewhere(spec, status):
 
 def not_established(_, status):
     status["conditions"] = []
+
+
+def pods_only(**changes):
+    return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"], **changes}
 
 
 HOOK, POLICY = f"mutatingwebhookconfiguration {WEBHOOK}", "validatingadmissionpolicy instaslice-pods"
@@ -102,7 +159,56 @@ FAULTS = [
         "it does not answer",
         id="a webhook that does not answer",
     ),
+    pytest.param(
+        {"webhooks": [webhook(rules=[pods_only(resources=["configmaps"])])]},
+        "webhook-called",
+        HOOK,
+        "has no rule that sends new pods",
+        id="rules for other things",
+    ),
+    pytest.param(
+        {"webhooks": [webhook(rules=[pods_only(operations=["UPDATE"])])]},
+        "webhook-called",
+        HOOK,
+        "has no rule that sends new pods",
+        id="rules for updates only",
+    ),
+    pytest.param(
+        {"webhooks": [webhook(objectSelector={"matchLabels": {"a": "b"}})]},
+        "webhook-called",
+        HOOK,
+        "has an objectSelector",
+        id="some pods only",
+    ),
+    pytest.param(
+        {"dry_runs": DryRuns(not_gated="gates no pod")},
+        "webhook-called",
+        HOOK,
+        "gates no pod; apply the webhook's configuration again",
+        id="a pod that is not gated",
+    ),
+    pytest.param(
+        {"dry_runs": DryRuns(not_gated="gates no pod"), "answers": {WEBHOOK: Answer(failed="it is down; start it")}},
+        "webhook-called",
+        HOOK,
+        "it is down; start it",
+        id="a pod that is not gated, for a reason that is known",
+    ),
     pytest.param({"policies": [policy(BOTH[1])]}, "policies-bound", POLICY, "does not exist", id="no policy"),
+    pytest.param(
+        {"policies": [policy(guarded=["gpu.das.com/node"]), policy(BOTH[1])]},
+        "policies-bound",
+        POLICY,
+        "does not look at gpu.das.com/requested, gpu.das.com/mig-uuids (validations)",
+        id="a policy that was emptied",
+    ),
+    pytest.param(
+        {"dry_runs": DryRuns(forged="accepts a forged annotation")},
+        "policies-bound",
+        POLICY,
+        "accepts a forged annotation; apply the policies again",
+        id="a forged annotation that is accepted",
+    ),
     pytest.param(
         {"policies": [policy(failure="Ignore"), policy(BOTH[1])]},
         "policies-bound",
@@ -157,6 +263,13 @@ FAULTS = [
         id="an older definition, which drops what we write",
     ),
     pytest.param(
+        {"definitions": [definition(without_status)]},
+        "definition-matches",
+        CRD,
+        "has no subresource status",
+        id="a status that cannot be written",
+    ),
+    pytest.param(
         {"quotas": [quota(**{"requests.nvidia.com__mig-1g.5gb": "4"})]},
         "quota-counts",
         "resourcequota team-a/gpus",
@@ -193,6 +306,11 @@ def test_what_is_stored_in_another_version_is_named_with_what_is_left_of_it():
     ]
 
 
+@pytest.mark.parametrize("age, expired", [(15, False), (15.1, True), (-15.1, True)])
+def test_a_lease_runs_out_after_its_duration_and_no_later(age, expired):
+    assert installation(leases=[lease(age=age)]).lease_expired is expired
+
+
 def test_a_lease_that_was_renewed_while_it_was_looked_at_is_fresh_whatever_the_clocks_say():
     assert examine_installation(installation(leases=[lease(age=300)], renewed_meanwhile=True)) == []
 
@@ -220,6 +338,27 @@ FINE = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    "item, instead",
+    [
+        pytest.param("limits.nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits"),
+        pytest.param("nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="the name alone"),
+        pytest.param("limits.gpu.das.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits, of our name"),
+    ],
+)
+def test_a_quota_on_what_kubernetes_never_counts_is_found_unless_another_counts(item, instead):
+    (found,) = examine_installation(installation(quotas=[quota(**{item: "4"})]))
+    name = item.replace("__", "/")
+    assert found.invariant is Invariant.QUOTA_COUNTS
+    assert found.message == f"limits {name}, which Kubernetes counts only as requests.*; limit {instead}: 4"
+    assert examine_installation(installation(quotas=[quota(**{item: "4", instead.replace("/", "__"): "4"})])) == []
+
+
+def test_a_quota_that_never_counts_and_names_no_profile_is_to_be_removed():
+    (found,) = examine_installation(installation(quotas=[quota(**{"limits.nvidia.com__mig-big": "4"})]))
+    assert found.message == "limits limits.nvidia.com/mig-big, which names no profile, so it never counts: remove it"
+
+
 @pytest.mark.parametrize("state", FINE)
 def test_quotas_that_are_fine(state):
     assert examine_installation(installation(**state)) == []
@@ -231,10 +370,12 @@ def test_a_quota_elsewhere_does_not_make_up_for_one():
     assert [each.object for each in found] == ["resourcequota team-a/gpus"]
 
 
-def unseen(message="0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5gb.", **changes):
+def unseen(
+    message="0/3 nodes are available: 3 Insufficient nvidia.com/mig-1g.5gb.", *, reason="Unschedulable", **changes
+):
     made = pod("old", phase="Pending")
     limits = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}]}
-    scheduled = Condition(type="PodScheduled", status="False", reason="Unschedulable", message=message)
+    scheduled = Condition(type="PodScheduled", status="False", reason=reason, message=message)
     spec = msgspec.convert({**limits, **changes}, type(made.spec))
     status = msgspec.structs.replace(made.status, conditions=[scheduled])
     return msgspec.structs.replace(made, spec=spec, status=status)
@@ -257,10 +398,39 @@ def test_a_pod_that_waits_for_names_that_no_node_has_is_found(state, said):
     assert said in found.message
 
 
+def asking(name):
+    return unseen("0/3 nodes are available", containers=[{"name": "main", "resources": {"limits": {name: "1"}}}])
+
+
+@pytest.mark.parametrize(
+    "written, meant",
+    [
+        pytest.param("nvidia.com/1g.5gb", "nvidia.com/mig-1g.5gb", id="without mig-"),
+        pytest.param("nvidia.com/mig1g.5gb", "nvidia.com/mig-1g.5gb", id="without the hyphen"),
+        pytest.param("nvidia.com/MIG_1g.5gb.me", "nvidia.com/mig-1g.5gb.me", id="otherwise"),
+    ],
+)
+def test_a_pod_that_asks_for_what_only_looks_like_a_slice_is_found_with_the_name_that_it_means(written, meant):
+    (found,) = examine_installation(installation(), [asking(written)], [node()])
+    assert found.invariant is Invariant.POD_SEEN
+    assert found.message == f"waits for {written}, which no node has: create it again with {meant}"
+
+
+@pytest.mark.parametrize("name", ["nvidia.com/gpu", "nvidia.com/4k", "nvidia.com/gpu.shared", "example.com/1g.5gb"])
+def test_a_pod_that_waits_for_something_else_is_not_for_us(name):
+    assert examine_installation(installation(), [asking(name)], [node()]) == []
+
+
+def test_what_the_scheduler_says_of_it_is_another_matter():
+    tainted = unseen("0/3 nodes are available: 3 node(s) had untolerated taint {gpu.das.com/managed: }.")
+    (found,) = examine_installation(installation(), [tainted], [node()])
+    assert found.invariant is Invariant.POD_SEEN
+
+
 @pytest.mark.parametrize(
     "waits, nodes",
     [
-        pytest.param(unseen("0/3 nodes are available: 3 Insufficient cpu."), [node()], id="for something else"),
+        pytest.param(unseen("gated", reason="SchedulingGated"), [node()], id="for another gate"),
         pytest.param(unseen(), [node(**{"nvidia.com/mig-1g.5gb": "7"})], id="where NVIDIA's plugin serves the name"),
         pytest.param(unseen(nodeName="gpu-0"), [node()], id="bound"),
     ],
@@ -285,8 +455,12 @@ async def well(_client, _config):
     return Answer()
 
 
-async def read(server, clock=None, call=well):
-    return await Installation.read(server.client(), clock or FakeClock(), call)
+async def all_well(*_):
+    return DryRuns()
+
+
+async def read(server, clock=None, call=well, try_out=all_well):
+    return await Installation.read(server.client(), clock or FakeClock(), call, try_out)
 
 
 @pytest.mark.parametrize("field, kind", KINDS.items())
@@ -309,6 +483,15 @@ async def test_what_cannot_be_read_for_another_reason_is_noted_too():
     assert "cannot be read" in (await read(server)).not_checked[0].message
 
 
+@pytest.mark.parametrize("kind", KINDS.values())
+async def test_a_server_that_does_not_answer_is_asked_once(kind):
+    server = MemoryServer()
+    server.refuse("GET", kind, Unreachable("no answer"))
+    with pytest.raises(Unreachable):
+        await read(server)
+    assert server.calls[-1].kind == kind
+
+
 async def test_namespaces_that_may_not_be_read_only_cost_precision():
     server = MemoryServer()
     server.refuse("GET", "namespaces", 403)
@@ -328,9 +511,17 @@ async def test_what_the_webhook_answers_is_taken_in_and_what_cannot_be_told_is_n
         assert config.url
         return Answer(unknown="it is behind a wall")
 
-    found = await read(server, call=no_idea)
-    assert [(each.object, each.message) for each in found.not_checked] == [(HOOK, "it is behind a wall")]
+    async def nor_here(*_):
+        return DryRuns(unknown="may not be created")
+
+    found = await read(server, call=no_idea, try_out=nor_here)
+    assert [(each.object, each.message) for each in found.not_checked] == [
+        ("pods", "may not be created"),
+        (HOOK, "it is behind a wall"),
+    ]
     assert "webhook-called" not in {each.invariant for each in examine_installation(found)}
+    # A pod that is gated in a dry run shows that the API server reaches it.
+    assert (await read(server, call=no_idea)).not_checked == []
 
 
 async def test_a_lease_that_looks_stale_is_looked_at_again():

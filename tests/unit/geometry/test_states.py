@@ -176,15 +176,3 @@ def test_what_still_fits_and_what_nothing_can_use(model, held, largest, unusable
     state = states.state(states.placement(*each) for each in held)
     fits = states.largest_fit(state)
     assert (fits and fits.name, states.unusable(state)) == (largest, unusable)
-
-
-@pytest.mark.parametrize("model", ALL, ids=lambda model: model.name)
-def test_what_is_unusable_is_what_no_layout_ever_covers(model):
-    states = States.of(plain(model))
-    covered = [states.mask(s) for s in range(len(states))]
-    for s in reversed(range(len(states))):  # by ascending size: what a state leads to comes after it
-        for to in states.after[s]:
-            if to >= 0:
-                covered[s] |= covered[to]
-    for s in range(len(states)):
-        assert states.unusable(s) == states.slices - covered[s].bit_count()

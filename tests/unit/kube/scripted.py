@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 import manifests
 
+from instaslice.kube.observer import UNOBSERVED
+
 
 def pod(name, version, uid=None, **meta):
     made = manifests.pod(name, namespace="team")
@@ -49,6 +51,8 @@ class Scripted:
     an exception; for a list `(version, *pods)`, for the version alone a string; for a watch a list of lines, at whose
     end the server ends it, or where an exception stands last, raises that. After the script nothing is answered.
     """
+
+    observer = UNOBSERVED
 
     def __init__(self, *script):
         self._script = list(script)

@@ -311,3 +311,25 @@ async def test_a_candidate_whose_server_is_away_goes_on_asking(candidate, server
     server.trouble = None
     await passing(clock, 1.2 * TIMING.retry + 0.25)
     assert waiting.leads
+
+
+async def test_a_leader_that_neither_renews_nor_ends_is_stuck(leader, server, clock):
+    assert leader.election.seen and not leader.election.stuck
+    for _ in range(10):
+        await passing(clock, 2)
+        assert leader.election.age <= 2.5
+    # No task has its turn meanwhile: as where the renewal died unnoticed.
+    clock.advance(2 * TIMING.renew_deadline)
+    assert not leader.election.is_fresh and not leader.election.stuck
+    clock.advance(3)
+    assert leader.election.stuck
+
+
+async def test_a_standby_is_never_stuck(leader, candidate, server, clock):
+    standby = candidate("b")
+    assert not standby.election.seen
+    await passing(clock, 2)
+    assert standby.election.seen and not standby.leads
+    server.trouble = AWAY
+    clock.advance(1000)
+    assert not standby.election.stuck

@@ -11,7 +11,7 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
 from instaslice.kube.core import PODS
 from instaslice.kube.errors import BadRequest, Gone, Invalid, Quiet, Unreachable
-from instaslice.kube.watch import SILENT_AFTER, Reflector
+from instaslice.kube.watch import END_REASONS, SILENT_AFTER, Reflector
 
 BEGUN = [added("a", "3"), complete("5")]
 """A watch-list of one pod."""
@@ -220,3 +220,29 @@ async def test_what_a_watch_asks_for(clock):
         assert each["silent_after"] == SILENT_AFTER
         assert 300 <= int(each["timeoutSeconds"]) <= 600
     assert len({each["timeoutSeconds"] for each in story.server.params}) > 1, "watchers do not come back together"
+
+
+class Counted:
+    def __init__(self):
+        self.ended = []
+
+    def watch_ended(self, resource, reason):
+        assert resource == "pods"
+        self.ended.append(reason)
+
+
+@pytest.mark.parametrize(
+    "end, reason",
+    [
+        pytest.param([bookmark("9")], "ended", id="the server ended it"),
+        pytest.param([bookmark("9"), Gone("x")], "gone", id="its version is gone"),
+        pytest.param([bookmark("9"), Quiet("x")], "quiet", id="it was silent"),
+        pytest.param([bookmark("9"), Unreachable("x")], "failed", id="it broke"),
+    ],
+)
+async def test_why_a_watch_is_opened_again_is_counted(clock, end, reason):
+    story = Story(clock, ("5", pod("a", "3")), end, watch_list=False)
+    story.server.observer = Counted()
+    await story.told()
+    assert story.server.observer.ended == [reason]
+    assert reason in END_REASONS

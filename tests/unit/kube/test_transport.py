@@ -411,3 +411,48 @@ async def test_of_a_connection_that_is_gone_nothing_gathers(clock, when):
             await asyncio.sleep(0)
             clock.advance(0.5)
             await gathering
+
+
+class Counted:
+    """Notes what a client reports of its requests."""
+
+    def __init__(self):
+        self.answers = []
+
+    def answered(self, verb, resource, code):
+        self.answers.append((verb, resource, code))
+
+
+@pytest.mark.parametrize(
+    "says, what, answers",
+    [
+        pytest.param([OK], "get pods team-a/train", [("get", "pods", "200")], id="an answer"),
+        pytest.param(
+            [answer(429), answer(429, b"Retry-After: 1"), OK],
+            "list pods",
+            [("list", "pods", "429"), ("list", "pods", "429"), ("list", "pods", "200")],
+            id="each try by itself",
+        ),
+        pytest.param(
+            [break_off, OK], "get nodes a", [("get", "nodes", "none"), ("get", "nodes", "200")], id="one that broke"
+        ),
+        pytest.param([answer(404)], "GET /apis/x/y", [("get", "raw", "404")], id="a path is not counted by its name"),
+        pytest.param([OK], "ping", [("ping", "", "200")], id="a request for nothing"),
+    ],
+)
+async def test_every_request_is_counted(says, what, answers):
+    counted = Counted()
+    async with serving(*says, observer=counted) as (_, made):
+        with contextlib.suppress(errors.KubeError):
+            await made.request("GET", "/x", what=what, repeatable=True)
+    assert counted.answers == answers
+
+
+async def test_a_watch_is_counted_when_it_is_opened():
+    counted = Counted()
+    async with serving(answer(410), OK, observer=counted) as (_, made):
+        for _ in range(2):
+            with contextlib.suppress(errors.Gone):
+                async with made.stream("/x", what="watch pods team-a", params={}, silent_after=90):
+                    pass
+    assert counted.answers == [("watch", "pods", "410"), ("watch", "pods", "200")]

@@ -12,6 +12,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.core import NODES
 from instaslice.kube.errors import Invalid, Unreadable
 from instaslice.kube.meta import Key
+from instaslice.kube.observer import UNOBSERVED
 from instaslice.kube.watch import Reflector
 
 BAD = {"status": {"allocatable": {"cpu": [1]}}}
@@ -35,6 +36,8 @@ END = {"k8s.io/initial-events-end": "true"}
 
 class Server:
     """Answers each list and each watch with what comes next, and leaves the last watch open."""
+
+    observer = UNOBSERVED
 
     def __init__(self, watches, lists=()):
         self._watches, self._lists = list(watches), list(lists)

@@ -9,11 +9,14 @@ import pytest
 from instaslice.kube.cache import Cache
 from instaslice.kube.core import PODS
 from instaslice.kube.errors import Invalid, Unreachable
+from instaslice.kube.observer import UNOBSERVED
 from instaslice.kube.watch import FLOOD_SECONDS, Reflector
 
 
 class Server:
     """Ends each watch after these seconds, one after the other."""
+
+    observer = UNOBSERVED
 
     def __init__(self, clock, lives):
         self._clock = clock
@@ -51,6 +54,8 @@ async def test_the_wait_before_the_next_watch(clock, lives, least, most):
 
 class Told:
     """A watch that is told these lines at these times, and notes how long it was asked to let them gather."""
+
+    observer = UNOBSERVED
 
     def __init__(self, clock, *chunks):
         self._clock, self._chunks = clock, list(chunks)

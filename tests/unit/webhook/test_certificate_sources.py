@@ -11,8 +11,9 @@ from handshakes import served
 from instaslice.errors import BadInput
 from instaslice.kube.errors import AlreadyExists, Conflict, Forbidden, KubeError, NotFound, Unreachable
 from instaslice.kube.meta import Key, ObjectMeta
+from instaslice.observe.certificates import renew
 from instaslice.webhook import certificate_sources
-from instaslice.webhook.certificate_sources import SECRETS, STATE, Secret, SecretSource, renew, start
+from instaslice.webhook.certificate_sources import SECRETS, STATE, Secret, SecretSource, start
 from instaslice.webhook.certificates import DAY, AuthorityState, Lifetimes, advance
 from instaslice.webhook.manifests import HOOK, ClientConfig, Configuration, Hook, bundle
 

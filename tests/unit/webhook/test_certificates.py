@@ -11,7 +11,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from handshakes import served
 
 from instaslice.errors import BadInput
-from instaslice.webhook.certificate_sources import FileSource
+from instaslice.observe.certificates import FileSource
 from instaslice.webhook.certificates import DAY, Lifetimes, advance
 
 START = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)

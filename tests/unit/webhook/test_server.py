@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import datetime
+import logging
 import ssl
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from slice_pods import container, mutated, pod
 
+from instaslice.api import names
 from instaslice.kube.config import load_pair
 from instaslice.webhook.certificates import Lifetimes, advance
 from instaslice.webhook.largest_node import LargestNode
@@ -42,17 +44,10 @@ async def test_what_is_not_a_review_is_a_bad_request(http, webhook, body):
     assert webhook.answered == {"not a review": 1}
 
 
-async def test_a_webhook_that_stops_is_alive_but_not_ready(http, webhook):
-    assert (await http.get("/readyz")).status == 200
-    webhook.ready = False
-    assert (await http.get("/readyz")).status == 503
-    assert (await http.get("/healthz")).status == 200
-
-
 async def test_a_webhook_that_stops_answers_and_gives_up_the_connection(http, webhook):
     review = b'{"request":{"uid":"1"}}'
     assert "Connection" not in (await http.post(PATH, data=review)).headers
-    webhook.ready = False
+    webhook.draining = True
     answer = await http.post(PATH, data=review)
     assert (answer.status, answer.headers["Connection"]) == (200, "close")
 
@@ -117,3 +112,25 @@ async def test_nobody_is_served_any_more_once_it_has_ended(webhook):
         writer.close()
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_the_admission_is_noted_in_the_pod_once_and_logged(http, caplog):
+    caplog.set_level(logging.INFO, "instaslice.webhook.server")
+    document = pod(container(limits=FIVE))
+    response = await asked(http, document)
+    steps = msgspec.json.decode(base64.b64decode(response["patch"]))
+    (noted,) = [step["value"] for step in steps if "annotations" in step["path"]]
+    assert noted[names.ADMISSION] == "17"
+    # The API server calls again when another webhook has changed the pod, with another uid.
+    again = await asked(http, mutated(document))
+    assert "patch" not in again
+    assert [each.request for each in caplog.records] == ["17", "17"]
+    assert [each.getMessage() for each in caplog.records] == ["CREATE: changed", "CREATE: unchanged"]
+
+
+async def test_a_refusal_is_logged_with_its_reason(http, caplog):
+    caplog.set_level(logging.INFO, "instaslice.webhook.server")
+    await asked(http, pod(container(limits={"nvidia.com/mig-9g.90gb": "1"})))
+    (line,) = caplog.records
+    assert line.getMessage().startswith("CREATE: refused: container ")
+    assert line.pod.startswith("team-a/")

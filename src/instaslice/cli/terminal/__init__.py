@@ -8,6 +8,7 @@ cluster_options  options that say which cluster
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
 signals         run until SIGTERM or Ctrl-C
+observing       options of metrics, health and logs
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
 documents       JSON and YAML for programs

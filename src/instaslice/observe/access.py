@@ -1,0 +1,121 @@
+"""Who may read the metrics: whose bearer token the API server knows, and whom it lets `get` the URL /metrics.
+
+The same two questions that kubelet and scheduler ask (TokenReview, SubjectAccessReview), so that one rule with
+`nonResourceURLs: ["/metrics"]` opens all of them to Prometheus. Answers are remembered for a while, and few are asked
+for at once: a stranger cannot keep us or the API server busy.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock
+from instaslice.kube.errors import KubeError
+from instaslice.kube.meta import ApiStruct, ObjectMeta
+from instaslice.kube.resource import Resource
+
+REMEMBERED_SECONDS: Final = 60.0
+"""How long an answer counts: Prometheus asks more often, and a right that was taken away may be used that long."""
+MOST_REMEMBERED: Final = 100
+MOST_ASKED: Final = 4
+"""Reviews at once; more callers are told to come back."""
+
+
+class _User(ApiStruct, frozen=True):
+    username: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+
+
+class _TokenStatus(ApiStruct, frozen=True):
+    authenticated: bool = False
+    user: _User = _User()
+
+
+class TokenReview(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _TokenStatus = _TokenStatus()
+
+
+class _AccessStatus(ApiStruct, frozen=True):
+    allowed: bool = False
+
+
+class SubjectAccessReview(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _AccessStatus = _AccessStatus()
+
+
+TOKEN_REVIEWS: Final = Resource(
+    TokenReview, "TokenReview", "tokenreviews", group="authentication.k8s.io", namespaced=False
+)
+ACCESS_REVIEWS: Final = Resource(
+    SubjectAccessReview, "SubjectAccessReview", "subjectaccessreviews", group="authorization.k8s.io", namespaced=False
+)
+
+
+class Refusal(NamedTuple):
+    """Why somebody may not read the metrics."""
+
+    status: HTTPStatus
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    refusal: Refusal | None
+    until: float
+
+
+class Access:
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._known: dict[bytes, _Remembered] = {}
+        self._asking = 0
+
+    async def refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+        """Why the sender of these headers may not read the metrics; None where it may."""
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            return Refusal(HTTPStatus.UNAUTHORIZED, "send the token of a ServiceAccount: Authorization: Bearer TOKEN")
+        digest, now = hashlib.sha256(token.encode()).digest(), self._clock.monotonic()
+        known = self._known.get(digest)
+        if known is not None and now < known.until:
+            return known.refusal
+        if self._asking >= MOST_ASKED:
+            return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many callers whose rights are being looked up; try again")
+        self._asking += 1
+        try:
+            refusal = await self._review(token.strip())
+        except KubeError as error:
+            return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server does not say who you are: {error}")
+        finally:
+            self._asking -= 1
+        self._remember(digest, refusal, now + REMEMBERED_SECONDS)
+        return refusal
+
+    async def _review(self, token: str) -> Refusal | None:
+        who = (await self._client.create(TOKEN_REVIEWS, {"spec": {"token": token}})).status
+        if not who.authenticated:
+            return Refusal(HTTPStatus.UNAUTHORIZED, "the API server does not know this token")
+        user = who.user
+        asked = {"path": "/metrics", "verb": "get"}
+        spec = {"user": user.username, "uid": user.uid, "groups": user.groups or [], "extra": user.extra or {}}
+        body = {"spec": {**spec, "nonResourceAttributes": asked}}
+        if (await self._client.create(ACCESS_REVIEWS, body)).status.allowed:
+            return None
+        return Refusal(
+            HTTPStatus.FORBIDDEN,
+            f"{user.username} may not read the metrics; bind it to a ClusterRole with the rule "
+            '{nonResourceURLs: ["/metrics"], verbs: ["get"]}',
+        )
+
+    def _remember(self, digest: bytes, refusal: Refusal | None, until: float) -> None:
+        if len(self._known) >= MOST_REMEMBERED:
+            del self._known[min(self._known, key=lambda each: self._known[each].until)]
+        self._known[digest] = _Remembered(refusal, until)
