@@ -18,6 +18,7 @@ from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring, NvidiaWiring, Wiring
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.given_flags import refuse_void
 from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.observing import Observing, observed
@@ -44,6 +45,17 @@ Examples:
   instaslice agent --node $(hostname) --dcgm-job-mapping-dir /var/lib/dcgm-exporter/job-mapping
   kubectl annotate node gpu-0 local.gpu.das.com/fault='0 lost'    break GPU 0 of a node
 """
+
+
+VOID_BESIDE = {
+    "--emulated": ("--gpus", "--enable-mig", "--dev", "--proc", "--driver-spec"),
+    "--node": ("--nodes",),
+}
+VOID_WITHOUT = {
+    "--emulated": ("--model", "--latency"),
+    "--model": ("--count",),
+    "--node": ("--kubelet-dir", "--cdi-dir", "--dcgm-job-mapping-dir"),
+}
 
 
 @click.command(epilog=EXAMPLES)
@@ -87,8 +99,8 @@ Examples:
 @click.option("--emulated", is_flag=True, help="Emulate the GPUs of nodes that have none.")
 @click.option(
     "--model",
-    type=GpuModel(),
-    help="With --node --emulated: which GPUs to emulate.  [default: by the node's labels]",
+    type=GpuModel(placeable=True),
+    help="With --emulated: which GPUs to emulate on every node served.  [default: by the node's labels]",
 )
 @click.option("--count", type=click.IntRange(1, 64), default=1, help="With --model: how many.  [default: 1]")
 @click.option(
@@ -96,7 +108,7 @@ Examples:
     default=names.EMULATED,
     show_default=True,
     metavar="SELECTOR",
-    help=f"With --emulated: which nodes, by labels. Label {names.EMULATED} names their GPU model, {names.GPU_COUNT} "
+    help=f"Without --node: which nodes, by labels. Label {names.EMULATED} names their GPU model, {names.GPU_COUNT} "
     "says how many they have.",
 )
 @click.option(
@@ -162,13 +174,18 @@ def command(
     """Create the slices that the controller wants on a node, destroy them afterwards, and report what exists."""
     if not node and not emulated:
         raise click.UsageError("say which node this is (--node NAME), or emulate others (--emulated)")
-    if model and not emulated:
-        raise click.UsageError("--model is for emulated GPUs: add --emulated, or leave it out")
-    if job_mapping_dir and not node:
-        raise click.UsageError("--dcgm-job-mapping-dir is for one node: say which this is (--node NAME)")
+    refuse_void(click.get_current_context(), beside=VOID_BESIDE, without=VOID_WITHOUT)
     clock, executor = SystemClock(), GpuExecutor(deadline)
     if node:
         state_dir = state_dir or NodePaths.state
+    if state_dir:
+        try:
+            state_dir.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise click.BadParameter(
+                f"{state_dir} cannot be a folder: {str(error.strerror).lower()}; give one that exists or can be made",
+                param_hint="--state-dir",
+            ) from None
 
     async def run() -> None:
         gpu_source: GpuSource

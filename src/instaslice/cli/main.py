@@ -102,17 +102,27 @@ def main(program: str = PROGRAM) -> None:
             # Whoever read has read enough: `| head`. Click ends quietly where no group is around it, and so do we.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(1)
-        # From concurrent tasks. Anything but our own errors is a defect, so its traceback is shown.
-        if group.split(InstasliceError)[1] is not None:
+        # From concurrent tasks. Anything but our own errors and those of files is a defect: its traceback is shown.
+        if not all(isinstance(each, InstasliceError) or _is_of_a_file(each) for each in leaves(group)):
             raise
         for each in leaves(group):
-            echo(f"error: {each}", err=True)
+            echo(f"error: {_in_one_line(each)}", err=True)
         sys.exit(1)
     except OSError as error:
-        # A directory that cannot be written, a full disk: what the system says and where is all we know.
-        where = f"{error.filename}: " if error.filename else ""
-        click.echo(f"error: {where}{error.strerror or error}", err=True)
+        echo(f"error: {_in_one_line(error)}", err=True)
         sys.exit(1)
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         sys.exit(130)
+
+
+def _is_of_a_file(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.filename is not None
+
+
+def _in_one_line(error: BaseException) -> str:
+    """For a directory that cannot be written, or a full disk, what the system says and where: it is all we know."""
+    if not isinstance(error, OSError):
+        return str(error)
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"

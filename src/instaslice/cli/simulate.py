@@ -1,6 +1,6 @@
 """`instaslice simulate`: what a fleet would do with a workload, by the placement code that runs in the controller."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from instaslice.cli.terminal.finite_range import FiniteRange
+from instaslice.cli.terminal.given_flags import given
 from instaslice.cli.terminal.late_progress import LateProgress
 from instaslice.errors import BadInput
 from instaslice.placement import policies
@@ -41,7 +41,7 @@ Columns, each where it says something:
 """ + "\n".join(f"  {name:<15}{meaning}" for name, meaning in summary.MEANINGS.items())
 
 FLEET = "13x8xA100-40GB"
-PODS = 20_000
+MOST_SEEDS = 1000
 MIXES = ", ".join(mixes.names())
 POLICIES = ", ".join(policies.names())
 MS = click.IntRange(0)
@@ -63,12 +63,16 @@ class Patience(FiniteRange):
 @click.option("--mix", default="uniform", show_default=True, help=f"{MIXES}; or like 1g.5gb=4,2x2g.10gb=1.")
 @click.option(
     "--load",
-    type=FiniteRange(0, min_open=True),
+    type=FiniteRange(0, workloads.MOST_LOAD, min_open=True),
     default=1.0,
     show_default=True,
     help="1.0 is what fits when packing is ideal.",
 )
-@click.option("--pods", type=click.IntRange(1), default=PODS, show_default=True, help="How many arrive.")
+@click.option(
+    "--pods",
+    type=click.IntRange(1, workloads.MOST_PODS),
+    help=f"How many arrive.  [{workloads.PODS}, or as many more as the load needs]",
+)
 @click.option(
     "--life",
     type=FiniteRange(0, min_open=True),
@@ -118,7 +122,9 @@ class Patience(FiniteRange):
     "--movable", type=FiniteRange(0, 1), default=1.0, show_default=True, help="Part of the pods that may be moved."
 )
 @click.option("--seed", default=1, show_default=True, help="The first seed.")
-@click.option("--seeds", type=click.IntRange(1), default=1, show_default=True, help="How many, each on its own pods.")
+@click.option(
+    "--seeds", type=click.IntRange(1, MOST_SEEDS), default=1, show_default=True, help="How many, each on its own pods."
+)
 @click.option("--find-gpus", is_flag=True, help="Find how many nodes of the last --fleet the same demand needs.")
 @click.option(
     "--target",
@@ -138,7 +144,7 @@ def command(
     profiles: str | None,
     mix: str,
     load: float,
-    pods: int,
+    pods: int | None,
     life: float,
     lives: str,
     fill: bool,
@@ -172,13 +178,14 @@ def command(
     chosen = tuple(dict.fromkeys(names)) or (policies.DEFAULT,)
     for name in chosen:
         _known_policy(name)
-    void_flags.refuse(Combination(_given(ctx), source, discipline, moves, trace, chosen))
+    void_flags.refuse(Combination(given(ctx), source, discipline, moves, trace, chosen))
     chosen = policies.names() if chosen == ("all",) else chosen
     aim = _aim(target, discipline) if find_gpus else None
 
     # Every flag that has an effect is noted here, so that the output says what was simulated.
     values: dict[str, Value] = {}
     plan = _fleet(values, flags, fleet_file, profiles)
+    cold = warm_up if warm_up is not None else 0.2 if source in (PodSource.ARRIVALS, PodSource.RESAMPLE) else 0.0
     skipped = 0
     workload: workloads.Workload
     if trace is not None:
@@ -187,17 +194,17 @@ def command(
             values["fraction-as"] = fraction_as
         jobs, skipped = _trace(trace, plan, FractionAs(fraction_as))
         if resample:
-            values |= {"resample": True, "load": load, "pods": pods}
-            workload = workloads.resampled(plan, jobs, load, pods)
+            workload = _enough(partial(workloads.resampled, plan, jobs, load), pods, cold)
+            values |= {"resample": True, "load": load, "pods": workload.count}
         else:
             workload = workloads.TraceReplay(jobs)
     elif fill:
         values |= {"fill": True, "mix": mix, "load": load}
         workload = workloads.fill_up(plan, mixes.read(mix, plan), load)
     else:
-        values |= {"mix": mix, "load": load, "pods": pods, "life": life, "lives": lives}
-        workload = workloads.poisson(plan, mixes.read(mix, plan), load, 1000 * life, pods, lives)
-    cold = warm_up if warm_up is not None else 0.2 if source in (PodSource.ARRIVALS, PodSource.RESAMPLE) else 0.0
+        make = partial(workloads.poisson, plan, mixes.read(mix, plan), load, 1000 * life, lives=lives)
+        workload = _enough(make, pods, cold)
+        values |= {"mix": mix, "load": load, "pods": workload.count, "life": life, "lives": lives}
     values["queue"] = discipline.value
     if discipline is QueueDiscipline.BACKFILL:
         values["patience"] = "never" if patience is None else patience
@@ -219,6 +226,13 @@ def command(
         _find(scenario, settings, aim, output)
     else:
         _compare(scenario, settings, with_bound, page, output)
+
+
+def _enough(make: Callable[[int], workloads.Workload], pods: int | None, cold: float) -> workloads.Workload:
+    """Pods that arrive at a load: as many as were asked for, else enough to meet it."""
+    if pods is not None:
+        return make(pods)
+    return make(workloads.enough_pods(make(workloads.PODS), cold))
 
 
 def _compare(
@@ -244,7 +258,7 @@ def _compare(
             ("", summary.results(scenario, found)),
             (summary.profile_title(found), summary.Table([(name, "") for name in header], by_profile)),
         ],
-        summary.notes(scenario, found),
+        summary.notes(scenario, settings, found),
     )
     if page is not None:
         click.echo(f"Report: {page}")
@@ -258,15 +272,6 @@ def _find(scenario: Scenario, settings: SimulationSettings, target: sizing.Targe
         return
     tables = [("", summary.sizing(target, needed))]
     _print_tables(scenario, settings, tables, summary.sizing_notes(scenario, target, needed))
-
-
-def _given(ctx: click.Context) -> frozenset[str]:
-    """The flags that the user wrote, as opposed to those that have their default."""
-    return frozenset(
-        max(each.opts, key=len)
-        for each in ctx.command.params
-        if each.name and ctx.get_parameter_source(each.name) is ParameterSource.COMMANDLINE
-    )
 
 
 def _source(fill: bool, trace: Path | None, resample: bool) -> PodSource:
@@ -300,6 +305,8 @@ def _fleet(values: dict[str, Value], flags: tuple[str, ...], file: Path | None, 
         with _named("--fleet-file"):
             return fleets.from_file(file)
     values["fleet"] = flags or (FLEET,)
+    if profiles is not None and not profiles.strip():
+        raise BadInput(f"--profiles {profiles!r}: name those that are allowed, like 1g.5gb,3g.20gb, or leave it out")
     if profiles:
         values["profiles"] = profiles
     return fleets.from_flags(flags or (FLEET,), profiles.split(",") if profiles else ())

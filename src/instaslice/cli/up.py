@@ -18,8 +18,31 @@ Examples:
   instaslice up --real-node --nodes 0              a real kubelet with containerd (Linux, root)
   instaslice up second --port 6443                 another cluster beside the first
   instaslice up --bare                             without InstaSlice
+  instaslice up --controller-flag=--taint-nodes --controller-flag=--patience=60
   instaslice up --download                         official binaries instead of a build
 """
+
+
+SET_BY_US = ("--namespace", "--identity", "--kubeconfig", "--observe", "--metrics-auth", "--help")
+
+
+def _controller_flags(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...] | None:
+    """None where the option was omitted. Read as the controller will, before anything is started."""
+    if not given:
+        return None
+    from instaslice.cli import controller
+
+    flags = tuple(flag for flag in given if flag)
+    for flag in flags:
+        name = flag.partition("=")[0]
+        if not flag.startswith("--") or name in SET_BY_US:
+            why = "`instaslice up` decides it" if name in SET_BY_US else "write it like --taint-nodes or --patience=60"
+            raise click.BadParameter(f"{flag}: {why}", param_hint="--controller-flag")
+    try:
+        controller.command.make_context("instaslice controller", list(flags))
+    except click.UsageError as error:
+        raise click.BadParameter(error.format_message(), param_hint="--controller-flag") from None
+    return flags
 
 
 @click.command(epilog=EXAMPLES)
@@ -31,10 +54,19 @@ Examples:
 @click.option("--kueue", is_flag=True, default=None, help="Add Kueue.")
 @click.option("--bare/--no-bare", default=None, help="Kubernetes alone, without InstaSlice.  [default: no-bare]")
 @click.option("--latency", type=click.Choice(LATENCIES), help=f"How long emulated GPUs take.  [default: {NEW.latency}]")
+@click.option(
+    "--controller-flag",
+    "controller_flags",
+    multiple=True,
+    metavar="FLAG",
+    callback=_controller_flags,
+    help="A further flag of `instaslice controller`, like --controller-flag=--taint-nodes, with the permissions that "
+    "it needs; repeatable. An empty one removes all.",
+)
 @click.option("--port", default=0, metavar="PORT", help="Port of the API server; by default a free one.")
 @click.option("--kubernetes", metavar="VERSION", help=f"Version of Kubernetes.  [default: {NEW.kubernetes}]")
 @source_options
-def command(name: str, port: int, source: Source, **changes: int | str | bool | None) -> None:
+def command(name: str, port: int, source: Source, **changes: int | str | bool | tuple[str, ...] | None) -> None:
     """Start a real Kubernetes on this machine with emulated GPU nodes, and InstaSlice on it.
 
     The first time, its programs are built from pinned Go modules (about eight minutes on two cores) and kept. Repeat

@@ -9,6 +9,7 @@ import click
 from instaslice.api import names
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.gpu_model import GpuModel
+from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.observing import Observing, observed
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.geometry import Model, models
@@ -53,11 +54,16 @@ Examples:
     help="Without --cert-dir: where the certificate authority is kept, which all replicas share.",
 )
 @click.option(
-    "--service", default=names.WEBHOOK, show_default=True, help="Service in front, in the Secret's namespace."
+    "--service",
+    type=ObjectName(),
+    default=names.WEBHOOK,
+    show_default=True,
+    help="Service in front, in the Secret's namespace.",
 )
 @click.option("--serve-as", multiple=True, metavar="NAME", help="A further name or address for the certificate.")
 @click.option(
     "--configuration",
+    type=ObjectName(),
     default=names.WEBHOOK,
     show_default=True,
     help="Whose caBundle is kept up to date.",
@@ -113,8 +119,13 @@ def command(
     )
     observing.health.not_ready = lambda: "it does not serve yet"
     namespace, _, name = secret.partition("/")
-    if not (namespace and name):
+    if not (namespace and name) or "/" in name:
         raise click.BadParameter("write it NAMESPACE/NAME", param_hint="--secret")
+    for kind, part in ((ObjectName(namespace=True), namespace), (ObjectName(), name)):
+        try:
+            kind.convert(part, None, None)
+        except click.BadParameter as error:
+            raise click.BadParameter(error.message, param_hint="--secret") from None
     clock = SystemClock()
 
     async def stop_serving() -> None:

@@ -98,9 +98,7 @@ class StaticMigLabels:
                 return self._missing.report(error)
             # The permission is granted with the flag only. Nodes change often: one warning each is enough.
             self._forbidden.add(key)
-            log.warning(
-                "%s; remove the labels of an earlier --static-mig-labels by hand: %s", error, self._by_hand(key)
-            )
+            log.warning("%s; remove the labels of an earlier --static-mig-labels by hand: %s", error, _by_hand(key))
         return None
 
     async def _apply(self, node: Node, labels: Mapping[str, str]) -> None:
@@ -111,12 +109,11 @@ class StaticMigLabels:
         }
         await self._client.apply(NODES, {"metadata": meta}, manager=MANAGER)
 
-    def _by_hand(self, key: Key) -> str:
-        present = self._nodes.get(key)
-        wanted = labels_of(self._instaslices.get(key))
-        ours = [name for name, value in wanted.items() if present is not None and _has(present, name, value)]
-        listed = " ".join(f"{name}-" for name in ours)
-        return f"kubectl label node {key} {listed} && kubectl annotate node {key} {STATIC_MIG_LABELS}-"
+
+def _by_hand(node: Key) -> str:
+    """Removes what we own alone, the annotation too: a label that somebody else applied as well stays."""
+    empty = f'{{"apiVersion": "v1", "kind": "Node", "metadata": {{"name": "{node}"}}}}'
+    return f"echo '{empty}' | kubectl apply --server-side --field-manager={MANAGER} -f -"
 
 
 def labels_of(instaslice: Instaslice | None) -> dict[str, str]:

@@ -75,15 +75,34 @@ def named(name: str) -> Model:
     Upper and lower case are the same, and the beginning of a name will do where only one model has it (`H200`).
     Raises UnknownModel with the nearest names.
     """
+    return _named(name, names())
+
+
+def placeable(name: str) -> Model:
+    """The same for a use that has no driver to ask where slices go: emulated GPUs, the simulator.
+
+    Raises UnknownModel where the placements are not published too.
+    """
+    published = tuple(model.name for model in known() if model.memory_slices)
+    found = _named(name, published)
+    if found.name not in published:
+        raise UnknownModel(
+            f"the placements of {found.name} are not published; only its driver knows them. "
+            f"Known are those of {', '.join(published)}"
+        )
+    return found
+
+
+def _named(name: str, offered: tuple[str, ...]) -> Model:
     wanted = name.strip().lower()
     found = _index().get(wanted)
     if found is None and wanted:
         beginning = [model for model in known() if model.name.lower().startswith(f"{wanted}-")]
         found = beginning[0] if len(beginning) == 1 else None
     if found is None:
-        near = nearest(name, names())
-        meant = f"; did you mean {', '.join(near)}?" if len(near) < len(names()) else "."
-        raise UnknownModel(f"no GPU model {name!r}{meant} Known are {', '.join(names())}")
+        near = nearest(name, offered)
+        meant = f"; did you mean {', '.join(near)}?" if len(near) < len(offered) else "."
+        raise UnknownModel(f"no GPU model {name!r}{meant} Known are {', '.join(offered)}")
     return found
 
 

@@ -42,6 +42,8 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Kubernetes alone, without InstaSlice."""
     latency: str = "none"
     """How long the emulated GPUs take for each step; a value of `instaslice agent --latency`."""
+    controller_flags: tuple[str, ...] = ()
+    """Further flags of `instaslice controller`."""
     kubernetes: str = components.KUBERNETES
 
     def __post_init__(self) -> None:
@@ -51,7 +53,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise BadInput(f"--gpus {self.gpus}: between 1 and 16 per node")
         if self.latency not in LATENCIES:
             raise BadInput(f"--latency {self.latency}: one of {', '.join(LATENCIES)}")
-        models.named(self.model)
+        try:
+            models.placeable(self.model)
+        except BadInput as error:
+            raise BadInput(f"--model {self.model}: {error}") from None
 
 
 FORMAT = 1
@@ -212,7 +217,8 @@ class Cluster:
                 if not spec.bare:
                     await objects.label_gpus(realnode.NAME, spec.gpus, models.named(spec.model))
                 await asyncio.to_thread(self.real_node().start, self.processes)
-            await objects.emulated_nodes(spec.nodes, spec.gpus, models.named(spec.model), spec.kubernetes)
+            model = models.named(spec.model)
+            await objects.emulated_nodes(spec.nodes, spec.gpus, model, spec.kubernetes, say)
             expected = [nodes.name(index) for index in range(spec.nodes)]
             expected += [realnode.NAME] if spec.real_node else []
             say(f"waiting for {len(expected)} node{'s' if len(expected) != 1 else ''}")
@@ -228,7 +234,7 @@ class Cluster:
     def operator(self) -> Operator:
         spec = self.record().spec
         real = realnode.NAME if spec.real_node else ""
-        return Operator(self.plane(), self.processes, spec.latency, real)
+        return Operator(self.plane(), self.processes, spec.latency, real, spec.controller_flags)
 
     def plane(self) -> ControlPlane:
         record = self.record()

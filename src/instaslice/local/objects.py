@@ -13,9 +13,9 @@ from instaslice.geometry.models import Model
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import SystemClock
-from instaslice.kube.core import NAMESPACES, NODES, Condition, Node, PartialObjectMetadata
+from instaslice.kube.core import NAMESPACES, NODES, PODS, Condition, Node, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
-from instaslice.kube.meta import ApiStruct, Key, Object, ObjectMeta
+from instaslice.kube.meta import ApiStruct, Key, Object, ObjectMeta, key_of
 from instaslice.kube.resource import Resource
 from instaslice.kube.watch import Reflector
 from instaslice.local import nodes
@@ -107,11 +107,17 @@ class ClusterObjects:
     async def nodes(self, labels: str = "") -> list[Node]:
         return await self.client.list(NODES, Selector(labels=labels))
 
-    async def emulated_nodes(self, count: int, gpus: int, model: Model, kubernetes: str) -> None:
+    async def emulated_nodes(
+        self, count: int, gpus: int, model: Model, kubernetes: str, say: Callable[[str], None]
+    ) -> None:
         """Exactly `count` emulated nodes of this shape: create missing ones, delete others."""
         present = await self.nodes(nodes.EMULATED_SELECTOR)
-        for surplus in nodes.surplus((each.metadata.name for each in present), count):
-            await self._delete(surplus)
+        if surplus := sorted(nodes.surplus((each.metadata.name for each in present), count)):
+            bound = await self.client.list(PODS)
+            lost = [str(key_of(each)) for each in bound if each.spec.node_name in surplus and not each.ended]
+            say(f"removing {_listed('node', surplus)}" + (f" with {_listed('pod', lost)}" if lost else ""))
+            for each in surplus:
+                await self._delete(each)
         wanted = [nodes.manifest(index, gpus, model, kubernetes) for index in range(count)]
         gate = asyncio.Semaphore(CONCURRENCY)
 
@@ -178,3 +184,9 @@ class ClusterObjects:
             await self.client.delete(NODES, Key("", node))
         except NotFound:
             return
+
+
+def _listed(what: str, found: list[str]) -> str:
+    """`3 pods (a, b, c)`, the first five of them."""
+    more = ", …" if len(found) > 5 else ""
+    return f"{len(found)} {what}{'s' if len(found) > 1 else ''} ({', '.join(found[:5])}{more})"

@@ -40,6 +40,9 @@ ROLES: Final[Mapping[str, roles.Role]] = {
     CONTROLLER: roles.controller(),
     AGENT: roles.AGENT,
 }
+"""Without what flags of the controller need."""
+NEED_PERMISSION: Final = ("--taint-nodes", "--static-mig-labels", "--keep-quotas", "--autoscaling-hints")
+"""Flags of the controller that `roles.controller` takes."""
 PROBE_NAMESPACE: Final = "default"
 """The namespace of the dry runs that probe the webhook."""
 TIMEOUT = 60.0
@@ -59,6 +62,13 @@ class Operator:
     latency: str = "none"
     real: str = ""
     """The name of the real node, if there is one."""
+    controller_flags: tuple[str, ...] = ()
+
+    def granted(self) -> dict[str, roles.Role]:
+        """Process → what it may do; the controller also what its flags need."""
+        given = {flag.partition("=")[0] for flag in self.controller_flags}
+        needed = {flag.removeprefix("--").replace("-", "_"): flag in given for flag in NEED_PERMISSION}
+        return {**ROLES, CONTROLLER: roles.controller(**needed)}
 
     def commands(self) -> dict[str, list[str]]:
         """Component → command line."""
@@ -66,7 +76,12 @@ class Operator:
         flags = {
             WEBHOOK: ["webhook", "--host=127.0.0.1", f"--port={port}", "--serve-as=127.0.0.1"],
             # There is only one, so its identity is fixed: after a kill it need not wait for its own Lease to expire.
-            CONTROLLER: ["controller", f"--namespace={names.NAMESPACE}", f"--identity={CONTROLLER}"],
+            CONTROLLER: [
+                "controller",
+                f"--namespace={names.NAMESPACE}",
+                f"--identity={CONTROLLER}",
+                *self.controller_flags,
+            ],
             AGENT: ["agent", "--emulated", f"--state-dir={self.plane.layout.gpus}", f"--latency={self.latency}"],
         }
         for name, arguments in flags.items():
@@ -91,7 +106,7 @@ class Operator:
     async def install(self, objects: ClusterObjects) -> None:
         """Create the objects that the processes need, and start them; `ready` waits for them. Safe to repeat."""
         await objects.apply(NAMESPACES, {"metadata": {"name": names.NAMESPACE}})
-        for client, role in ROLES.items():
+        for client, role in self.granted().items():
             await objects.grant(client, role)
         await objects.apply(DEFINITIONS, crd.definition())
         for document in policy.policies([CLIENTS[CONTROLLER]]):

@@ -117,7 +117,8 @@ class Authority:
         return path
 
     def kubeconfig(self, path: Path, *, server: str, client: KeyFiles | str, name: str) -> Path:
-        """Write a self-contained kubeconfig. The client has a certificate or a token."""
+        """Write a self-contained kubeconfig. The client has a certificate or a token. A namespace that was set in the
+        context of an earlier one is kept."""
 
         def inline(file: Path) -> str:
             return base64.b64encode(file.read_bytes()).decode()
@@ -136,11 +137,22 @@ class Authority:
                 }
             ],
             "users": [{"name": name, "user": user}],
-            "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": name, **_namespace(path, name)}}],
             "current-context": name,
         }
         write_atomically(path, yaml.safe_dump(document, sort_keys=False).encode(), mode=PRIVATE)
         return path
+
+
+def _namespace(kubeconfig: Path, context: str) -> dict[str, str]:
+    """What `kubectl config set-context --namespace` wrote into that context, if anything."""
+    try:
+        contexts = yaml.safe_load(kubeconfig.read_bytes())["contexts"]
+        (found,) = (each["context"]["namespace"] for each in contexts if each["name"] == context)
+        return {"namespace": str(found)}
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError):
+        # None was set, or it is no kubeconfig: it is replaced as a whole.
+        return {}
 
 
 def _name(common_name: str, groups: Sequence[str]) -> x509.Name:

@@ -7,6 +7,7 @@ fleets       which GPUs, from flags or a file
 jobs         what arrives: one pod with its slices, its time and its life
 mixes        which pods, in which shares
 workloads    where jobs come from: Poisson arrivals, a fill-up, a trace
+ramp         how much of its load a run meets
 alibaba      Alibaba's trace format
 migbench     MIGBench's trace format
 fractions    the profile for a part of a GPU, as traces state it

@@ -41,9 +41,6 @@ class FleetPlan:
         self.gpus: Final = sum(group.number * group.gpus for group in groups)
         if not 0 < self.gpus <= MOST_GPUS:
             raise BadFleet(f"a fleet of {self.gpus} GPUs; between 1 and {MOST_GPUS} can be simulated")
-        for group in groups:
-            if not group.model.memory_slices:
-                raise BadFleet(f"the placements of {group.model.name} are not published; only its driver knows them")
         self._possible: dict[Wants, bool] = {}
 
     def with_nodes(self, number: int) -> "FleetPlan":
@@ -131,7 +128,7 @@ class _Row(msgspec.Struct, forbid_unknown_fields=True):
     model: str
     count: int = 1
     name: str = "node"
-    profiles: list[str] = []
+    profiles: list[str] | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -150,8 +147,13 @@ def from_file(path: Path) -> FleetPlan:
     groups = []
     for number, row in enumerate(rows, 1):
         where = f"{path}, node entry {number}"
-        groups.append(_nodes(where, row.count, row.gpus, row.model, row.name, row.profiles))
-    return FleetPlan(groups)
+        if row.profiles == []:
+            raise BadFleet(f"{where}: profiles is empty; name those that are allowed, or leave it out")
+        groups.append(_nodes(where, row.count, row.gpus, row.model, row.name, row.profiles or ()))
+    try:
+        return FleetPlan(groups)
+    except BadFleet as error:
+        raise BadFleet(f"{path}: {error}") from None
 
 
 def _nodes(
@@ -160,7 +162,7 @@ def _nodes(
     if count < 1 or gpus < 1:
         raise BadFleet(f"{where}: {count} nodes of {gpus} GPUs; both must be at least 1")
     try:
-        found = models.named(model)
+        found = models.placeable(model)
         return NodeGroup(count, gpus, found.only(profiles) if profiles else found, name)
     except BadInput as error:
         raise BadFleet(f"{where}: {error}") from None

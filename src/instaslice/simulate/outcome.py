@@ -118,10 +118,11 @@ def outcome(run: Simulation, seed: int) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class RunHistory:
-    """How one run went over time: samples, and for each GPU on the map its name and its geometry."""
+    """How one run went over time: samples, and for each GPU on the map its name, its model and its geometry."""
 
     samples: tuple[Sample, ...]
     gpus: tuple[str, ...]
+    models: tuple[str, ...]
     geometries: tuple[States, ...]
 
 
@@ -130,7 +131,14 @@ def run_history(run: Simulation) -> RunHistory:
     fleet = run.fleet
     pools = (fleet.pool_of[number] for number in run.shown)
     geometries = tuple(pool.states for pool in pools if isinstance(pool, Pool))
-    return RunHistory(tuple(run.samples.taken), tuple(fleet.names[number] for number in run.shown), geometries)
+    # In the order of the groups, as `build` adds them.
+    models = [group.model.name for group in run.plan.groups for _ in range(group.number * group.gpus)]
+    return RunHistory(
+        samples=tuple(run.samples.taken),
+        gpus=tuple(fleet.names[number] for number in run.shown),
+        models=tuple(models[number] for number in run.shown),
+        geometries=geometries,
+    )
 
 
 @dataclass(frozen=True, slots=True)

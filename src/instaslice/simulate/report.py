@@ -20,7 +20,8 @@ from instaslice.simulate.summary import notes, profile_rows, profile_title, resu
 class Facts(msgspec.Struct, kw_only=True):
     """What was simulated: `settings` are all flags that determine the result, `command` repeats it, `fleet` and
     `workload` say it in words, `asked` is the slices of each profile in an average pod, `pods_at_once` how many would
-    run if none were refused. Times are milliseconds; `rules` are the latencies, the queue and the patience."""
+    run if none were refused, `load_met` the part of these that do on average, in so short a run. Times are
+    milliseconds; `rules` are the latencies, the queue and the patience."""
 
     version: str
     command: str
@@ -32,6 +33,7 @@ class Facts(msgspec.Struct, kw_only=True):
     skipped: int
     asked: dict[str, float]
     pods_at_once: float | None
+    load_met: float
     rules: dict[str, object]
     informed: bool
     seeds: tuple[int, ...]
@@ -73,6 +75,7 @@ def _simulated(scenario: Scenario, settings: SimulationSettings) -> dict[str, An
         "skipped": settings.skipped,
         "asked": scenario.workload.asked,
         "pods_at_once": scenario.workload.concurrent,
+        "load_met": scenario.workload.load_met(scenario.rules.warm_up, scenario.workload.count),
         "rules": scenario.rules._asdict(),
         "informed": scenario.informed,
         "seeds": scenario.seeds,
@@ -83,6 +86,7 @@ class MapGpu(msgspec.Struct):
     """A GPU on the map: `geometry` numbers the entries of `Page.geometries`."""
 
     name: str
+    model: str
     geometry: int
 
 
@@ -164,12 +168,15 @@ def _page(scenario: Scenario, settings: SimulationSettings, found: Comparison) -
         rows=table.rows,
         profile_title=profile_title(found),
         profiles=profile_rows(found),
-        notes=notes(scenario, found),
+        notes=notes(scenario, settings, found),
         bar_title="Mean wait" if waited(found) else "Memory slices given, of those asked for",
         bars=_wait_bars(found) if waited(found) else _slice_bars(found),
         bound=sum(found.bounds) / asked if found.bounds else None,
         gpus_in_all=scenario.plan.gpus,
-        gpus=[MapGpu(name, geometries.index(of)) for name, of in zip(first.gpus, first.geometries, strict=True)],
+        gpus=[
+            MapGpu(name, model, geometries.index(of))
+            for name, model, of in zip(first.gpus, first.models, first.geometries, strict=True)
+        ],
         geometries=[Geometry(states.slices, _layouts(states, found.histories)) for states in geometries],
         lines=[
             _lines(each.policy, history, scenario.plan.slices)

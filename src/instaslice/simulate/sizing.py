@@ -15,11 +15,11 @@ from typing import Final, NamedTuple
 from instaslice.errors import BadInput
 from instaslice.simulate.comparison import Progress, Scenario, compare
 from instaslice.simulate.errors import BadWorkload
-from instaslice.simulate.fleets import MOST_GPUS
+from instaslice.simulate.fleets import MOST_GPUS, FleetPlan
 from instaslice.simulate.jobs import Wants
 from instaslice.simulate.outcome import WAITING_PART, Estimate, estimate
 from instaslice.simulate.simulation import QueueDiscipline
-from instaslice.simulate.workloads import pods_at_once
+from instaslice.simulate.workloads import pods_at_once, too_few_pods
 
 _TARGET = re.compile(r"(?P<number>\d+(\.\d+)?) ?(?P<unit>%|ms|s|min|h)")
 _MS: Final = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
@@ -96,15 +96,28 @@ class NeededFleet:
 
     @property
     def one_less(self) -> TriedFleet | None:
-        return next((each for each in self.tried if each.nodes == self.found.nodes - 1), None)
+        return self._tried(self.found.nodes - 1)
+
+    @property
+    def one_more(self) -> TriedFleet | None:
+        """None where more nodes could not help."""
+        return self._tried(self.found.nodes + 1)
+
+    def _tried(self, nodes: int) -> TriedFleet | None:
+        return next((each for each in self.tried if each.nodes == nodes), None)
 
 
 def needed(scenario: Scenario, target: Target, progress: Progress | None = None) -> tuple[NeededFleet, ...]:
     """For each policy the smallest fleet. Raises BadWorkload where no number of nodes could reach the target."""
-    _check(scenario, target)
-    plan, per_node = scenario.plan, scenario.plan.groups[-1].gpus
-    fixed = plan.gpus - plan.groups[-1].number * per_node
-    least, most = (0 if fixed else 1), (MOST_GPUS - fixed) // per_node
+    pods = _check(scenario, target)
+    plan, last = scenario.plan, scenario.plan.groups[-1]
+    varied = FleetPlan([last])
+    not_there = sorted(wants for wants in pods if not varied.can_ever_hold(wants))
+    fixed = plan.gpus - last.number * last.gpus
+    least = 0 if fixed else 1
+    # With a node for each pod there is always an empty one; where they hold none of the pods, none helps.
+    enough = scenario.workload.count if len(not_there) < len(pods) else least
+    most = max(min(enough, (MOST_GPUS - fixed) // last.gpus), least)
     answers = []
     for policy in scenario.policies:
         tried: dict[int, TriedFleet] = {}
@@ -117,7 +130,13 @@ def needed(scenario: Scenario, target: Target, progress: Progress | None = None)
 
         found = smallest(meets, _first_guess(scenario), least, most)
         if found is None:
-            raise BadWorkload(f"--target {target.text}: {policy} does not reach it with {tried[most].gpus} GPUs either")
+            why = ""
+            if not_there:
+                why = (
+                    f", and more {last.model.name} would not help, as their nodes could not hold "
+                    f"{', '.join(map(_text, not_there))}; put the --fleet that is to grow last, or lower the target"
+                )
+            raise BadWorkload(f"--target {target.text}: {policy} does not reach it with {tried[most].gpus} GPUs{why}")
         answer = plan.with_nodes(found)
         nodes = sum(group.number for group in answer.groups)
         by_nodes = tuple(tried[number] for number in sorted(tried))
@@ -168,14 +187,19 @@ def _first_guess(scenario: Scenario) -> int:
     return round((plan.gpus * ratio - fixed) / plan.groups[-1].gpus)
 
 
-def _check(scenario: Scenario, target: Target) -> None:
-    """Whether enough nodes could reach the target at all, before minutes are spent on trying."""
+def _check(scenario: Scenario, target: Target) -> set[Wants]:
+    """Whether enough nodes could reach the target at all, before minutes are spent on trying. Returns the pods that
+    count, each once, without those that no node could hold."""
     if target.wait_ms is not None and target.wait_ms < scenario.rules.create_ms:
         raise BadWorkload(
             f"--target {target.text}: creating slices alone takes {scenario.rules.create_ms} ms; give a longer wait "
             "or a shorter --create-ms"
         )
+    short = too_few_pods(scenario.workload, scenario.rules.warm_up)
+    if short is not None:
+        raise BadWorkload(f"--find-gpus: it would find GPUs for less than the load, since {short}")
     found = [_reachable(scenario, seed) for seed in scenario.seeds]
+    pods = set().union(*(each.possible for each in found))
     impossible = sorted(set().union(*(each.impossible for each in found)))
     remedy = f"since no node could hold {', '.join(map(_text, impossible))}; use nodes with more GPUs, or another model"
     if target.share is not None:
@@ -184,24 +208,28 @@ def _check(scenario: Scenario, target: Target) -> None:
             raise BadWorkload(
                 f"--target {target.text}: at most {100 * most:.1f} % find room on any number of nodes, {remedy}"
             )
-        return
+        return pods
     most = min(each.pods for each in found)
     if most < WAITING_PART:
         raise BadWorkload(
             f"--target {target.text}: at most {100 * most:.1f} % of the pods ever run on any number of nodes, {remedy}"
         )
+    return pods
 
 
 class _Reachable(NamedTuple):
-    """What could run if there were nodes enough: parts of the pods and of their memory slices, and what never does."""
+    """What could run if there were nodes enough: parts of the pods and of their memory slices; which pods do, and
+    which never do."""
 
     pods: float
     slices: float
+    possible: set[Wants]
     impossible: set[Wants]
 
 
 def _reachable(scenario: Scenario, seed: int) -> _Reachable:
     pods = possible_pods = slices = possible_slices = 0
+    possible: set[Wants] = set()
     impossible: set[Wants] = set()
     for number, job in enumerate(scenario.workload.jobs(Random(f"{seed} jobs"))):
         if number < scenario.rules.warm_up:
@@ -210,11 +238,13 @@ def _reachable(scenario: Scenario, seed: int) -> _Reachable:
         pods += 1
         slices += size
         if scenario.plan.can_ever_hold(job.wants):
+            possible.add(job.wants)
             possible_pods += 1
             possible_slices += size
         else:
             impossible.add(job.wants)
-    return _Reachable(possible_pods / pods if pods else 1.0, possible_slices / slices if slices else 1.0, impossible)
+    shares = (possible_pods / pods if pods else 1.0, possible_slices / slices if slices else 1.0)
+    return _Reachable(*shares, possible, impossible)
 
 
 def _text(wants: Wants) -> str:

@@ -8,6 +8,7 @@ from instaslice.simulate.outcome import Estimate, PolicyOutcome, ProfileOutcome
 from instaslice.simulate.settings import SimulationSettings, number
 from instaslice.simulate.simulation import QueueDiscipline
 from instaslice.simulate.sizing import NeededFleet, Target, TriedFleet
+from instaslice.simulate.workloads import too_few_pods
 
 MEANINGS: Final[Mapping[str, str]] = {
     "policy": "how a GPU and a start are chosen",
@@ -87,6 +88,9 @@ class Table(NamedTuple):
     rows: list[list[str]]
 
 
+_ONE_SIDED: Final = 0.75
+"""Of the memory slices: what a mix fills at least at load 1.0 where it suits the models of a fleet."""
+
 _Cell = Callable[[PolicyOutcome], str]
 
 
@@ -160,9 +164,19 @@ def _cell(found: Comparison, runs: list[ProfileOutcome]) -> str:
     return f"{100 * given / sum(of.asked for of in runs):.2f} %"
 
 
-def notes(scenario: Scenario, found: Comparison) -> list[str]:
+def notes(scenario: Scenario, settings: SimulationSettings, found: Comparison) -> list[str]:
     """What a reader of the table should know, a line each."""
     found_notes = _impossible_note(found.policies[0].runs[0].impossible)
+    short = too_few_pods(scenario.workload, scenario.rules.warm_up)
+    if short is not None:
+        found_notes.append(f"{short}.")
+    load = float(str(settings.values.get("load", 0)))
+    if scenario.rules.queue is not QueueDiscipline.NONE and load >= 1:
+        found_notes.append(
+            f"Load {number(load)} is all that ideal packing holds, or more: the queue grows for as long as pods "
+            "arrive, so waits depend on --pods."
+        )
+    found_notes += _one_sided_note(scenario, settings)
     if scenario.rules.queue is not QueueDiscipline.NONE and not waited(found):
         found_notes.append("No pod waited for room.")
     if any(run.waiting for each in found.policies for run in each.runs):
@@ -176,6 +190,21 @@ def notes(scenario: Scenario, found: Comparison) -> list[str]:
     if len(scenario.seeds) > 1:
         found_notes.append("± is the half-width of a 95 % interval over the seeds; comparisons are paired by seed.")
     return found_notes
+
+
+def _one_sided_note(scenario: Scenario, settings: SimulationSettings) -> list[str]:
+    """Where a mix saturates one model of several long before the others: its load is not that of the fleet."""
+    plan, workload = scenario.plan, scenario.workload
+    if len(plan.models) < 2 or "mix" not in settings.values or workload.concurrent is None:
+        return []
+    at_once = workload.concurrent / float(str(settings.values["load"]))
+    used = at_once * sum(share * plan.sizes[name] for name, share in workload.asked.items()) / plan.slices
+    if used >= _ONE_SIDED:
+        return []
+    return [
+        f"At load 1.0 this mix fills only {100 * used:.0f} % of the memory slices: some models are full long before "
+        "others. Give shares that suit the fleet with --mix, or simulate each model alone."
+    ]
 
 
 def _impossible_note(pods: int, count_as: str = "not accepted") -> list[str]:
@@ -204,11 +233,17 @@ def sizing_notes(scenario: Scenario, target: Target, answers: tuple[NeededFleet,
     share, last = target.share is not None, scenario.plan.groups[-1]
     varied = f"The number of nodes with {last.gpus} {last.model.name} was varied"
     rest = ", that of the others was not" if len(scenario.plan.groups) > 1 else ""
-    sure = "one node less misses the target, one more reaches it"
+    sure = []
+    if any(each.one_less for each in answers):
+        some = "" if all(each.one_less for each in answers) else ", where there can be,"
+        sure.append(f"one node less{some} misses the target")
+    if all(each.one_more for each in answers):
+        sure.append("one more reaches it")
+    confirmed = f" In each case {', '.join(sure)}." if sure else ""
     mean = " on average over the seeds" if len(scenario.seeds) > 1 else ""
     return [
         f"Target{mean}: {target}.",
-        f"{varied}{rest}; the pods and their times stayed the same. In each case {sure}.",
+        f"{varied}{rest}; the pods and their times stayed the same.{confirmed}",
         *(f"{each.policy}: {each.fleet}" for each in answers if len(scenario.plan.groups) > 1),
         *_impossible_note(answers[0].found.impossible, "not accepted" if share else "waiting without end"),
     ]

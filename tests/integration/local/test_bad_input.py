@@ -39,6 +39,7 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
     "words, says",
     [
         pytest.param(["--model", "A100-40BG"], ["A100-40BG", "A100-40GB"], id="unknown model: the nearest names"),
+        pytest.param(["--model", "Thor-iGPU"], ["--model Thor-iGPU", "not published"], id="a model without placements"),
         pytest.param(["--nodes", "-1"], ["--nodes -1"], id="a negative number of nodes"),
         pytest.param(["--gpus", "99"], ["--gpus 99", "16"], id="more GPUs than a node has"),
         pytest.param(["--kubernetes", "1.12.0"], ["1.12.0", "1.37.1", "--download"], id="a version that is not pinned"),

@@ -3,6 +3,7 @@
 import asyncio
 
 import leftovers
+import msgspec
 import pytest
 from running import phase, pod
 
@@ -16,6 +17,7 @@ from instaslice.kube.meta import Key
 from instaslice.local import operator
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, ClusterSpec
+from instaslice.local.objects import ClusterObjects
 
 SLICE = {"resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}
 
@@ -113,6 +115,39 @@ async def test_up_with_other_gpus_waits_for_what_the_nodes_report_then(ours, cli
     reported = await client.get(INSTASLICES, Key("", "gpu-0"))
     assert [gpu.model for gpu in reported.status.gpus] == ["H100-80GB-SXM5"] * 3
     await asyncio.to_thread(ours.up, ours.spec(gpus=2, model="A100-40GB"), Source())
+
+
+async def test_a_flag_of_the_controller_comes_with_its_permission_and_the_next_up_keeps_both(ours):
+    label, component = "nvidia.com/mig-1g.5gb.product", operator.CONTROLLER
+
+    def unlabelled(cache):
+        return [each.metadata.name for each in cache if label not in each.metadata.labels]
+
+    await asyncio.to_thread(ours.up, ours.spec(controller_flags=("--static-mig-labels",)), Source())
+    async with ClusterObjects.connect(ours.kubeconfig) as objects:
+        await objects.until("not labelled: node", NODES, Selector(labels=names.EMULATED), unlabelled)
+    before = ours.processes.find(component).pid
+    await asyncio.to_thread(ours.up, ours.spec(), Source())
+    assert ours.processes.find(component).pid == before
+    async with await Client.connect(ours.plane().kubeconfig(component)) as controller:
+        review = {"spec": {"resourceAttributes": {"verb": "patch", "resource": "nodes"}}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        answer = await controller.raw("POST", path, body=msgspec.json.encode(kind | review))
+        assert msgspec.json.decode(answer)["status"]["allowed"]
+    await asyncio.to_thread(ours.up, ours.spec(controller_flags=()), Source())
+    assert ours.processes.find(component).pid != before
+
+
+async def test_a_node_that_is_removed_is_named_with_the_pods_on_it(ours, client):
+    await asyncio.to_thread(ours.up, ours.spec(nodes=2), Source())
+    made = sliced("there")
+    made["spec"]["nodeSelector"] = {"kubernetes.io/hostname": "gpu-1"}
+    await client.create(PODS, made)
+    await phase(client, "default", "there", "Running")
+    said = []
+    await asyncio.to_thread(ours.up, ours.spec(nodes=1), Source(), say=said.append)
+    assert "removing 1 node (gpu-1) with 1 pod (default/there)" in said
 
 
 async def test_a_paused_process_goes_on_where_it_was(ours, client):

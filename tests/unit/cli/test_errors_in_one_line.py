@@ -63,6 +63,14 @@ cli.main()
     assert (done.returncode, done.stderr) == (1, b"")
 
 
+def test_files_that_cannot_be_written_are_a_line_each_too(monkeypatch, capsys):
+    with pytest.raises(SystemExit, match="1"):
+        run(monkeypatch, FileExistsError(17, "File exists", "/dev/null"), BadInput("another"))
+    assert capsys.readouterr().err == "error: /dev/null: File exists\nerror: another\n"
+    with pytest.raises(ExceptionGroup):
+        run(monkeypatch, TimeoutError())
+
+
 def test_what_a_server_wrote_into_an_error_does_nothing_to_the_terminal(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="1"):
         run(monkeypatch, BadInput("denied\x07\x1b[2J\nerror: all is lost"))

@@ -45,4 +45,4 @@ def test_the_three_processes_have_three_ports():
 def test_a_job_mapping_is_of_one_node():
     words = ["--emulated", "--dcgm-job-mapping-dir", "/tmp/jobs", "--kubeconfig", "/nowhere"]
     done = CliRunner().invoke(agent.command, words)
-    assert (done.exit_code, "say which this is (--node NAME)" in done.output) == (2, True)
+    assert (done.exit_code, "would have no effect without --node" in done.output) == (2, True)

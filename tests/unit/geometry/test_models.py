@@ -128,3 +128,15 @@ def test_a_model_by_the_beginning_of_its_name(written, name):
 def test_a_beginning_that_several_models_have_is_no_name(written):
     with pytest.raises(UnknownModel):
         models.named(written)
+
+
+def test_only_models_with_published_placements_are_offered_where_no_driver_can_be_asked():
+    with pytest.raises(
+        UnknownModel, match=r"the placements of Thor-iGPU are not published; .* of A30, A100-40GB"
+    ) as known:
+        models.placeable("thor-igpu")
+    with pytest.raises(UnknownModel, match="no GPU model 'A100'; did you mean A100-40GB") as unknown:
+        models.placeable("A100")
+    assert not any("Thor" in str(each.value).partition("Known are")[2] for each in (known, unknown))
+    assert models.placeable("H200").name == "H200-141GB"
+    assert models.named("Thor-iGPU").name == "Thor-iGPU", "a driver tells where its slices go"

@@ -136,6 +136,22 @@ def test_a_kubeconfig_holds_all_it_needs(tmp_path):
     assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.parametrize("before", ["", "[]", "contexts:\n- name: x\n  context: {cluster: x}\n", "{"])
+def test_a_kubeconfig_keeps_the_namespace_that_its_user_chose(tmp_path, before):
+    path = tmp_path / "kubeconfig"
+    path.write_text(before)
+
+    def written():
+        Authority(tmp_path).kubeconfig(path, server="https://127.0.0.1:1", client="token", name="x")
+        return yaml.safe_load(path.read_text())
+
+    config = written()
+    assert config["contexts"][0]["context"] == {"cluster": "x", "user": "x"}
+    config["contexts"][0]["context"]["namespace"] = "team-a"
+    path.write_text(yaml.safe_dump(config))
+    assert written() == config
+
+
 def test_a_program_has_a_token_that_the_api_server_knows(tmp_path):
     authority = Authority(tmp_path)
     token = authority.token("kwok")

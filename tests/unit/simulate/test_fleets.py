@@ -42,7 +42,8 @@ def test_what_is_said_about_a_nonsense_fleet(flag, said):
     ("text", "said"),
     [
         ("{", "fleet.json cannot be read"),
-        ('{"nodes": []}', "a fleet of 0 GPUs"),
+        ('{"nodes": []}', "fleet.json: a fleet of 0 GPUs"),
+        ('{"nodes": [{"gpus": 8, "model": "A30", "profiles": []}]}', "node entry 1: profiles is empty; name those"),
         ('{"nodes": [{"gpus": 8, "model": "A30", "gpu": 1}]}', "unknown field `gpu`"),
         ('{"nodes": [{"gpus": -8, "model": "A30"}]}', r"node entry 1: 1 nodes of -8 GPUs"),
         ('{"nodes": [{"gpus": 8, "model": "B9"}]}', "node entry 1: no GPU model"),

@@ -80,6 +80,31 @@ def test_the_page_loads_nothing_and_holds_all(tmp_path):
             assert all(str(state) in layout for state, layout in zip(states, layouts, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("mix", "noted"),
+    [
+        pytest.param("uniform", True, id="equal shares fill the small model first"),
+        pytest.param("1g.18gb=14,1g.6gb=1", False, id="shares as there are GPUs"),
+    ],
+)
+def test_a_mix_that_fills_only_one_of_two_models_says_so(mix, noted):
+    fleet = ("--fleet", "2x8xH200", "--fleet", "1x2xA30", "--pods", "300", "--policy", "first-fit")
+    table = told(*fleet, "--mix", mix)
+    assert (
+        bool(re.search(r"^At load 1\.0 this mix fills only \d\d % of the memory slices", table, re.MULTILINE)) == noted
+    )
+    assert "this mix fills only" not in told(*SMALL)
+
+
+def test_the_page_names_the_model_of_each_gpu(tmp_path):
+    page = tmp_path / "out.html"
+    told("--fleet", "1x2xH200", "--fleet", "1x1xA30", "--pods", "100", "--report", str(page))
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(encoding="utf-8"), re.DOTALL)[1])
+    assert [each["model"] for each in data["gpus"]] == ["H200-141GB", "H200-141GB", "A30"]
+    slices = [data["geometries"][each["geometry"]]["slices"] for each in data["gpus"]]
+    assert slices == [8, 8, 4]
+
+
 def test_a_trace_is_replayed_at_its_own_times_or_resampled_at_a_load(tmp_path):
     trace = tmp_path / "jobs.jsonl"
     trace.write_text('{"arrivalMS": 0, "profile": "7g.40gb", "durationMS": 1000}\n' * 3)
@@ -91,12 +116,34 @@ def test_a_trace_is_replayed_at_its_own_times_or_resampled_at_a_load(tmp_path):
     assert 0.2 < drawn["accepted"] / drawn["arrived"] < 0.5
 
 
+def test_a_run_too_short_for_its_load_says_so():
+    fleet = ("--fleet", "100x8xA100-40GB", "--policy", "first-fit")
+    short = told(*fleet, "--pods", "500")
+    assert re.search(
+        r"^500 pods meet 1\d\.\d % of the load on average, .* give --pods 40000 to meet it\.$", short, re.MULTILINE
+    )
+    facts = json.loads(told(*fleet, "--json"))
+    assert facts["settings"]["pods"] == 40_000
+    assert facts["policies"][0]["summary"]["slices_used"]["mean"] > 0.8 * facts["memory_slices"]
+    assert "of the load on average" not in told(*SMALL)
+
+
+@pytest.mark.parametrize(("load", "grows"), [("1", True), ("1.5", True), ("0.9", False)])
+def test_a_queue_that_grows_without_end_says_so(load, grows):
+    assert (
+        "the queue grows for as long as pods arrive" in told(*SMALL, "--queue", "backfill", "--load", load)
+    ) == grows
+    assert "the queue grows" not in told(*SMALL, "--load", load)
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ("--load", "0"),
         ("--load", "nan"),
+        ("--load", "1e308"),
         ("--pods", "0"),
+        ("--pods", "99999999999999999999"),
         ("--life", "-1"),
         ("--life", "inf"),
         ("--lives", "long"),
@@ -109,6 +156,7 @@ def test_a_trace_is_replayed_at_its_own_times_or_resampled_at_a_load(tmp_path):
         ("--moves", "-1"),
         ("--movable", "1.5"),
         ("--seeds", "0"),
+        ("--seeds", "100000000"),
         ("--seed", "x"),
         ("--output", "xml"),
         ("--fraction-as", "cores"),
@@ -135,6 +183,7 @@ def test_a_value_out_of_range_is_refused_with_its_flag(words):
         ),
         pytest.param(("--fleet", "8xA30"), "--fleet '8xA30': write NODESxGPUSxMODEL", id="fleet"),
         pytest.param(("--mix", "huge"), "--mix 'huge': 'huge' is no profile; write", id="mix"),
+        pytest.param(("--profiles", ""), "--profiles '': name those that are allowed", id="no profile"),
         pytest.param(("--profiles", "9g.90gb"), "--profiles 9g.90gb: profile 9g.90gb does not exist", id="profile"),
         pytest.param(
             (*SMALL, "--report", "/nowhere/out.html"), "--report /nowhere/out.html .* there is no folder", id="page"

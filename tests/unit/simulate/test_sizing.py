@@ -11,7 +11,7 @@ from small_runs import job
 
 from instaslice.cli.simulate import command
 from instaslice.errors import BadInput
-from instaslice.simulate import fleets
+from instaslice.simulate import fleets, sizing
 from instaslice.simulate.comparison import Scenario
 from instaslice.simulate.simulation import QueueDiscipline, Rules
 from instaslice.simulate.sizing import needed, read_target, smallest
@@ -112,7 +112,7 @@ def test_the_demand_stays_while_the_fleet_grows():
     """The load is relative to the fleet that was given: twice the fleet, twice the answer."""
 
     def gpus(nodes, load):
-        words = ("--fleet", f"{nodes}x8xA100-40GB", "--load", load, "--pods", "500", "--policy", "first-fit")
+        words = ("--fleet", f"{nodes}x8xA100-40GB", "--load", load, "--pods", "2000", "--policy", "first-fit")
         done = CliRunner().invoke(command, (*words, "--find-gpus", "--json"), catch_exceptions=False)
         return json.loads(done.stdout)["needed"][0]["gpus"]
 
@@ -171,3 +171,45 @@ def test_what_no_number_of_nodes_could_reach_is_said_before_anything_is_tried():
         found(jobs, "60s", queue=BACKFILL)
     with pytest.raises(BadInput, match="creating slices alone takes 250 ms; give a longer wait"):
         found(jobs, "100ms", queue=BACKFILL, create_ms=250)
+
+
+def test_pods_too_few_for_the_load_are_refused_and_enough_are_the_default():
+    words = ("--fleet", "40x8xA100-40GB", "--policy", "first-fit", "--find-gpus")
+    said = (
+        r"--find-gpus: it would find GPUs for less than the load, since 300 pods meet \d\d\.\d % of the load on average"
+    )
+    with pytest.raises(BadInput, match=rf"{said}, as the fleet begins empty; give --pods 20000 to meet it$"):
+        CliRunner().invoke(command, (*words, "--pods", "300"), catch_exceptions=False)
+    done = CliRunner().invoke(command, (*words, "--target", "80%", "--json"), catch_exceptions=False)
+    facts = json.loads(done.stdout)
+    assert facts["settings"]["pods"] == 20_000
+    assert facts["load_met"] > 0.99
+
+
+def test_nodes_that_could_hold_none_of_the_pods_are_not_added(monkeypatch):
+    tried, jobs = [], [job(0, 10, WHOLE), job(0, 10, WHOLE)]
+    monkeypatch.setattr(sizing, "_try", lambda *words, try_=sizing._try: tried.append(words[1]) or try_(*words))
+    said = (
+        "--target 99%: first-fit does not reach it with 1 GPUs, and more H200-141GB would not help, as their nodes "
+        "could not hold 7g.40gb; put the --fleet that is to grow last, or lower the target"
+    )
+    with pytest.raises(BadInput, match=f"^{said}$"):
+        found(jobs, "99%", "1x1xA100-40GB", "1x1xH200")
+    assert tried == [0]
+    with pytest.raises(BadInput, match=r"with 5 GPUs, and more H200-141GB would not help, .* not hold 7g.40gb; "):
+        found([*jobs, job(0, 10, "1g.18gb"), job(0, 10, "1g.18gb")], "99%", "1x1xA100-40GB", "1x1xH200")
+    assert tried[-1] == 4, "a node for each pod is enough"
+
+
+@pytest.mark.parametrize(
+    ("load", "fleets_", "said"),
+    [
+        ("1.5", ["1x1xA100-40GB"], "In each case one node less misses the target, one more reaches it."),
+        ("0.01", ["1x1xA100-40GB"], "stayed the same. In each case one more reaches it."),
+        ("0.01", ["1x1xA100-40GB", "1x1xA30"], "stayed the same.\n"),
+    ],
+)
+def test_only_the_neighbours_that_were_tried_confirm_the_answer(load, fleets_, said):
+    words = [word for each in fleets_ for word in ("--fleet", each)]
+    words += ["--mix", "7g.40gb", "--load", load, "--pods", "300", "--find-gpus", "--target", "90%"]
+    assert said in CliRunner().invoke(command, words, catch_exceptions=False).stdout

@@ -5,6 +5,7 @@ object_name     names of Kubernetes objects
 gpu_model       GPU models
 completions     what the shell completes a word to
 cluster_options  options that say which cluster
+given_flags     flags that the user wrote, and those without effect
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
 signals         run until SIGTERM or Ctrl-C
