@@ -48,7 +48,8 @@ class WatchedKind:
 
 
 class LiveSnapshot:
-    """Watches what `first` could read, as with `scheduling`. The kinds that it was refused stay left out."""
+    """Watches what `first` could read, as with `scheduling`, but for the Lease, which is renewed all the time. The
+    kinds that it was refused stay left out."""
 
     def __init__(self, client: Client, clock: Clock, first: ClusterSnapshot) -> None:
         self.changed = asyncio.Event()

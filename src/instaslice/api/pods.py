@@ -129,6 +129,7 @@ def is_unschedulable(pod: Pod) -> bool:
 
 
 NO_REASON = "no scheduler says why; see its Events, and those of its claims"
+DEFAULT_SCHEDULER = "default-scheduler"
 
 
 def why_unbound(pod: Pod) -> str:
@@ -136,5 +137,7 @@ def why_unbound(pod: Pod) -> str:
     the pod until the scheduler tries again, which one that does not run never does."""
     scheduled = pod.condition("PodScheduled")
     if scheduled is None or not scheduled.message or scheduled.reason == "SchedulingGated":
+        if (name := pod.spec.scheduler_name) != DEFAULT_SCHEDULER:
+            return f"its scheduler {name} does not say why; does one of that name run?"
         return NO_REASON
     return scheduled.message

@@ -5,15 +5,17 @@ another. An object that does not decode is named in `unread` and costs none of t
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
+from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.errors import InstasliceError
-from instaslice.kube.client import Client
+from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock
-from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
+from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Namespace, Node, Pod
 from instaslice.kube.errors import Forbidden, NotFound, Unreadable
 from instaslice.kube.meta import Key, Object, key_of
 from instaslice.kube.resource import Resource
@@ -47,13 +49,15 @@ class ClusterSnapshot:
     namespaces: Sequence[Namespace] = ()
     storage: Sequence[StorageObject] | None = ()
     """Claims, volumes and what goes with them; None where they may not be read."""
+    lease: Lease | None = None
+    """The controller's; None where it is kept elsewhere or may not be read."""
     forbidden: Sequence[str] = ()
     """Of pods, nodes and Instaslice objects, those that may not be listed, by their plural."""
 
     @classmethod
     async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False, partial: bool = False) -> Self:
-        """`scheduling` reads namespaces and storage too, `partial` leaves out the kinds that the caller may not list
-        instead of raising Forbidden. Raises InstasliceError where InstaSlice is not installed."""
+        """`scheduling` reads namespaces, storage and the controller's Lease too; `partial` leaves out what the caller
+        may not list instead of raising Forbidden. Raises InstasliceError where InstaSlice is not installed."""
         forbidden = await _forbidden(client) if partial else []
         version = await client.version(next((each for each in _KINDS if each.plural not in forbidden), PODS))
         unread: list[UnreadObject] = []
@@ -63,7 +67,10 @@ class ClusterSnapshot:
             raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
         namespaces: list[Namespace] = []
         storage: list[StorageObject] | None = []
+        lease: Lease | None = None
         if scheduling:
+            with suppress(NotFound, Forbidden):
+                lease = await client.get(LEASES, Key(names.NAMESPACE, names.CONTROLLER))
             try:
                 namespaces = await _list(client, NAMESPACES, version, unread)
                 storage = [each for kind in STORAGE_KINDS for each in await _list(client, kind, version, unread)]
@@ -72,6 +79,7 @@ class ClusterSnapshot:
         return cls(
             namespaces=namespaces,
             storage=storage,
+            lease=lease,
             pods=await _unless(forbidden, client, PODS, version, unread),
             nodes=await _unless(forbidden, client, NODES, version, unread),
             instaslices=instaslices,
@@ -80,6 +88,13 @@ class ClusterSnapshot:
             unread=unread,
             forbidden=forbidden,
         )
+
+    @classmethod
+    async def of_namespace(cls, client: Client, clock: Clock, namespace: str) -> Self:
+        """The pods of one namespace, and nothing else."""
+        unread: list[UnreadObject] = []
+        pods = await _list(client, PODS, "", unread, Selector(namespace))
+        return cls(pods=pods, nodes=(), instaslices=(), now=clock.now(), storage=None, unread=unread)
 
 
 _KINDS: Final[tuple[Resource[Any], ...]] = (PODS, NODES, INSTASLICES)
@@ -107,9 +122,11 @@ async def _unless(
     return [] if resource.plural in forbidden else await _list(client, resource, version, unread)
 
 
-async def _list(client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]) -> list[T]:
+async def _list(
+    client: Client, resource: Resource[T], version: str, unread: list[UnreadObject], selector: Selector = EVERYTHING
+) -> list[T]:
     found: list[T] = []
-    async for page in client.pages(resource, version=version):
+    async for page in client.pages(resource, selector, version=version):
         found += page.items or ()
         unread += [UnreadObject.of(resource, key_of(each), each.error) for each in page.unreadable]
     return found

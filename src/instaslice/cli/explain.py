@@ -5,17 +5,28 @@ from pathlib import Path
 
 import click
 
+from instaslice.api import names
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.cli.terminal import completions, explanations
 from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
-from instaslice.cli.terminal.explained_workloads import KINDS, WorkloadAnswer, deployment_of, find_pod, read_workload
+from instaslice.cli.terminal.explained_workloads import (
+    KINDS,
+    WorkloadAnswer,
+    deployment_of,
+    find_pod,
+    pods_of,
+    read_workload,
+)
 from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.plain_text import echo
-from instaslice.controller.explain import Explainer, Explanation
-from instaslice.errors import BadInput
+from instaslice.controller.explain import Explainer
+from instaslice.controller.explanation import Explanation
+from instaslice.controller.quoted_condition import QuotedConditions
+from instaslice.errors import BadInput, InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import Forbidden
 from instaslice.kube.transport import INTERACTIVE
 from instaslice.placement import policies
 
@@ -25,7 +36,7 @@ Examples:
   instaslice explain                       all pods that wait, in the namespace of the kubeconfig's context
   instaslice explain -A                    in all namespaces
   instaslice explain pod/train -n team-a   one pod
-  instaslice explain deploy/web            the pods of a Deployment (job/NAME, sts/NAME), or why it has none
+  instaslice explain deploy/web            the pods of a Deployment (job/, sts/, ds/ or rs/NAME), or why it has none
   instaslice explain train -o yaml         for programs
 """
 
@@ -33,7 +44,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument(
     "name",
-    metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME]",
+    metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME | ds/NAME | rs/NAME]",
     required=False,
     shell_complete=completions.workloads,
 )
@@ -69,14 +80,13 @@ def command(
     kind, _, own = (name or "").rpartition("/")
     if name is not None:
         if kind not in PODS and kind not in KINDS:
-            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own} or sts/{own}")
+            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own}, sts/{own}, ds/{own} or rs/{own}")
         ObjectName().convert(own, None, None)
 
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
-            cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
-            explainer = Explainer(cluster, policies.named(policy))
             chosen = namespace or client.namespace
+            cluster, explainer = await look(client, None if everywhere else chosen, policy)
             if name is None:
                 _list(explainer, cluster, None if everywhere else chosen, output)
             elif kind in PODS:
@@ -89,7 +99,24 @@ def command(
     asyncio.run(run())
 
 
-def _list(explainer: Explainer, cluster: ClusterSnapshot, namespace: str | None, output: str) -> None:
+async def look(
+    client: Client, namespace: str | None, policy: str
+) -> tuple[ClusterSnapshot, Explainer | QuotedConditions]:
+    """What is there, and who explains it: for a user who may read one namespace only, the conditions of its pods."""
+    try:
+        cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
+        return cluster, Explainer(cluster, policies.named(policy))
+    except Forbidden as error:
+        why = f"{error.message}; grant `list` on pods, nodes and instaslices.{names.GROUP} in the whole cluster"
+        if namespace is None:
+            raise InstasliceError(f"{why}, or leave out -A") from None
+    cluster = await ClusterSnapshot.of_namespace(client, SystemClock(), namespace)
+    return cluster, QuotedConditions(cluster, f"all but what the controller wrote into the pod: {why}")
+
+
+def _list(
+    explainer: Explainer | QuotedConditions, cluster: ClusterSnapshot, namespace: str | None, output: str
+) -> None:
     waiting = explainer.waiting()
     shown = [each for each in waiting if namespace is None or each.pod.startswith(f"{namespace}/")]
     if output != "text":
@@ -106,7 +133,7 @@ def _list(explainer: Explainer, cluster: ClusterSnapshot, namespace: str | None,
 
 async def _workload(
     client: Client,
-    explainer: Explainer,
+    explainer: Explainer | QuotedConditions,
     cluster: ClusterSnapshot,
     kind: str,
     namespace: str,
@@ -114,17 +141,21 @@ async def _workload(
     output: str,
 ) -> None:
     resource = KINDS[kind]
-    pods = explainer.pods_of(resource.kind, namespace, name)
-    workload, message = await read_workload(client, resource, namespace, name, has_pods=bool(pods))
+    pods = pods_of(cluster, resource.kind, namespace, name)
+    present = [pod for pod in pods if not pod.ended]
+    workload, message = await read_workload(client, resource, namespace, name, present=len(present))
     deployment = workload if resource.kind == "Deployment" else None
-    explained = [explainer.explain(pod, deployment) for pod in pods]
+    if resource.kind == "ReplicaSet" and pods:
+        deployment = await deployment_of(client, pods[0])
     title = f"{resource.kind.lower()} {namespace}/{name}"
     if output != "text":
+        explained = [explainer.explain(pod, deployment) for pod in pods]
         print_document(WorkloadAnswer(workload=title, message=message, pods=explained), output)
         return
     if message:
         echo(f"{title}: {message}")
-    _print(explained, cluster, output)
+    _print([explainer.explain(pod, deployment) for pod in present], cluster, output)
+    explanations.ended([pod for pod in pods if pod.ended])
 
 
 def _print(explained: list[Explanation], cluster: ClusterSnapshot, output: str, *, single: bool = False) -> None:

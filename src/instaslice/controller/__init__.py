@@ -22,6 +22,8 @@
     state_times        how long pods and slices are in each state, and the log lines that say so
     cluster_metrics    the rest of what Prometheus is given, read from the state at each scrape
     explain            everything there is to say of one pod, and all pods that wait
+    explanation        what can be said of a pod, and what it says by itself
+    quoted_condition   what its condition says, for those who may read no more
     fleet_status       the whole fleet: who holds which slot of each GPU, what still fits, who waits
     held_slots         what takes room on a GPU
     slice_holders      who holds the slices that a pod waits for

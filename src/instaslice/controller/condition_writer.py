@@ -117,7 +117,9 @@ class ConditionWriter:
         if before is not None and same_reason and not self._is_news(uid, before.message, found):
             self._outdated.discard(uid)
             return
-        since = before.last_transition_time if before is not None and same_reason else None
+        # Another object, such as another node that makes the slices, is another wait.
+        same = before is not None and same_reason and not found.message_matters
+        since = before.last_transition_time if before is not None and same else None
         self.event(pod, found)
         condition = {
             "type": names.SLICE_READY,

@@ -4,100 +4,49 @@ Pure. Builds the controller's own ledger from a snapshot and asks it what the co
 object that cannot be handled is left out, and the explanation says so.
 """
 
-from collections import Counter
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from random import Random
 
 import msgspec
 
 from instaslice.api import names
-from instaslice.api.pods import gated, needed_slices, other_gates, was_given_slices, why_unbound
+from instaslice.api.pods import gated, was_given_slices, why_unbound
 from instaslice.api.reasons import PodReason
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
-from instaslice.controller.feasible_nodes import lacking, node_out, nodes_that_could_hold, nodes_that_could_hold_later
+from instaslice.controller.explanation import (
+    SAID_BY_THE_POD,
+    WAITS,
+    ExplainedSlice,
+    Explanation,
+    Stage,
+    WaitingPod,
+    asks_nvidia,
+    by_itself,
+    changed,
+)
+from instaslice.controller.feasible_nodes import (
+    lacking,
+    never_held,
+    node_out,
+    nodes_that_could_hold,
+    nodes_that_could_hold_later,
+)
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.pod_condition import PodCondition, condition_of
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
-from instaslice.controller.requests import effective
-from instaslice.controller.slice_holders import Holder, holders, owner_of, rollout
-from instaslice.errors import InstasliceError
+from instaslice.controller.slice_holders import holders, rollout
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 from instaslice.kube.workloads import WorkloadResource
 from instaslice.placement import NodeName, Policy, Refusal, RequestKey
 
-
-class Stage(StrEnum):
-    """Where a pod is on its way."""
-
-    NOT_OURS = "not ours"
-    UNREADABLE = "asks for what does not exist"
-    HELD = "held by another gate"
-    WAITING = "waiting for room"
-    CREATING = "slices being made"
-    STARTING = "slices ready"
-    RUNNING = "running"
-    TROUBLED = "running, in trouble"
-    ENDED = "ended"
-
-
-WAITS = (Stage.UNREADABLE, Stage.HELD, Stage.WAITING, Stage.CREATING, Stage.STARTING)
-"""Stages of pods that do not run yet."""
-
-
-class ExplainedSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """One slice of the pod."""
-
-    node: str
-    gpu: str
-    index: int | None
-    profile: str
-    start: int
-    container: str
-    state: str
-    mig_uuid: str | None
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that can be said about one pod. `since` is when it entered this stage, as far as objects tell."""
-
-    pod: str
-    stage: Stage
-    since: datetime | None
-    message: str
-    asks: dict[str, int] = {}
-    """Profile → how many slices."""
-    ahead: int = 0
-    """Waiting pods that are considered first, without those that no node could hold."""
-    nodes: dict[str, list[str]] = {}
-    """Of a pod that waits: reason → the nodes that it rules out."""
-    could: list[str] = []
-    """Of a pod that waits: nodes that could hold it if they were empty."""
-    could_later: list[str] = []
-    """Of a pod that waits: nodes that could if they were empty, uncordoned and ready."""
-    held_by: list[Holder] = []
-    """Of a pod that waits: who holds slices on the nodes that could hold it."""
-    rollout: str = ""
-    """Of a pod that waits: what to do where its own Deployment holds them."""
-    slices: list[ExplainedSlice] = []
-    left_out: list[str] = []
-    """Objects that were not taken into account, and why."""
-
-
-class WaitingPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A pod that does not run yet, in a list."""
-
-    pod: str
-    stage: Stage
-    since: datetime | None
-    asks: dict[str, int]
-    message: str
+RENEWED_WITHIN = 3.0
+"""Lease durations: a controller that renewed its Lease longer ago does not run."""
 
 
 class Explainer:
@@ -106,25 +55,29 @@ class Explainer:
     def __init__(self, cluster: ClusterSnapshot, policy: Policy) -> None:
         self._cluster = cluster
         self._pods = {pod.metadata.uid: pod for pod in cluster.pods}
+        self._namespaces = {each.metadata.name: each for each in cluster.namespaces}
         self._dispatcher, self.left_out = _dispatcher(cluster, policy)
         self._state, self._placer = self._dispatcher.state, self._dispatcher.placer
         self._messages: dict[RequestKey, str] = {}
         """Of waiting pods: those with one request wait for the same."""
         self._can_run: dict[RequestKey, bool] = {}
+        self._stopped = _stopped(cluster)
 
     def explain(self, pod: Pod, deployment: WorkloadResource | None = None) -> Explanation:
         """What the controller would say about the pod now. `deployment` is the one that it belongs to, if it can be
         read."""
         brief, uid = self._brief(pod), pod.metadata.uid
         explanation = partial(Explanation, **msgspec.structs.asdict(brief))
-        if brief.stage in (Stage.NOT_OURS, Stage.UNREADABLE, Stage.ENDED):
+        if brief.stage in SAID_BY_THE_POD:
             return explanation()
         explanation = partial(explanation, left_out=self.left_out)
         if brief.stage is not Stage.WAITING:
             return explanation(slices=[] if brief.stage is Stage.HELD else _locations(self._cluster, uid))
         request = self._placer.request(pod)
         could = list(nodes_that_could_hold(self._state, self._placer, pod))
-        held_by = holders(self._state, self._pods, could, request.profiles)
+        # Not of one that fits now or waits for a claim, whoever holds slices.
+        short = self._state.filters.for_pod(pod).rules_out_all is None and self._placer.refusal(pod) is not None
+        held_by = holders(self._state, self._pods, could if short else (), request.profiles)
         return explanation(
             ahead=sum(map(self._may_run, self._state.queue.ahead(uid))),
             nodes=_ruled_out(self._state, pod, request),
@@ -140,45 +93,33 @@ class Explainer:
         found = []
         for pod in self._cluster.pods:
             brief = self._brief(pod)
-            unseen = brief.stage is Stage.NOT_OURS and _asks_nvidia(pod) and not (pod.spec.node_name or pod.ended)
+            unseen = brief.stage is Stage.NOT_OURS and asks_nvidia(pod) and not (pod.spec.node_name or pod.ended)
             if unseen or brief.stage in WAITS:
                 found.append((pod, brief))
         end, never = len(order), datetime.max.replace(tzinfo=UTC)
         found.sort(key=lambda each: (order.get(each[0].metadata.uid, end), each[1].since or never, each[1].pod))
         return [brief for _, brief in found]
 
-    def pods_of(self, kind: str, namespace: str, name: str) -> list[Pod]:
-        """The pods of a workload that have not ended, oldest first."""
-        found = [
-            pod
-            for pod in self._cluster.pods
-            if pod.metadata.namespace == namespace and not pod.ended and owner_of(pod) == (kind, name)
-        ]
-        return sorted(found, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
-
     def _brief(self, pod: Pod) -> WaitingPod:
-        created, brief = pod.metadata.creation_timestamp, partial(WaitingPod, pod=str(key_of(pod)), asks={})
-        try:
-            slices = needed_slices(pod)
-            if not slices:
-                return brief(stage=Stage.NOT_OURS, since=None, message=_not_ours(pod))
-            effective(pod)
-        except InstasliceError as error:
-            message = f"{error}; delete the pod and ask for slices that exist"
-            return brief(stage=Stage.UNREADABLE, since=created, message=message)
-        brief = partial(brief, asks=dict(Counter(each.profile for each in slices)))
-        if pod.ended:
-            reason = f": {pod.status.message}" if pod.status.message else ""
-            message = f"{pod.status.phase}{reason}; its slices are released"
-            return brief(stage=Stage.ENDED, since=_changed(pod, "Ready"), message=message)
+        brief = by_itself(pod, self._namespaces.get(pod.metadata.namespace))
+        if brief.stage in SAID_BY_THE_POD:
+            return brief
+        stage, since, message = self._where(pod, brief)
+        return msgspec.structs.replace(brief, stage=stage, since=since, message=message)
+
+    def _where(self, pod: Pod, brief: WaitingPod) -> tuple[Stage, datetime | None, str]:
+        created = pod.metadata.creation_timestamp
         if pod.metadata.uid in self._state.queue:
-            return brief(stage=Stage.WAITING, since=created, message=self._why_waiting(pod))
-        if gated(pod) and (others := other_gates(pod)):
-            message = f"waits for other gates to be removed first: {', '.join(others)}"
-            return brief(stage=Stage.HELD, since=created, message=message)
+            return Stage.WAITING, created, self._why_waiting(pod)
+        if brief.stage is Stage.HELD:
+            return brief.stage, created, brief.message
         condition = condition_of(self._state, self._placer, pod.metadata.uid)
-        stage, message = _gated(self._state, pod, condition) if gated(pod) else _past_the_gate(pod, condition)
-        return brief(stage=stage, since=_changed(pod, names.SLICE_READY) or created, message=message)
+        if not gated(pod):
+            stage, message = _past_the_gate(pod, condition)
+        else:
+            stage, message = _gated(self._state, pod, condition)
+            message += f"; {self._stopped}" if self._stopped else ""
+        return stage, changed(pod, names.SLICE_READY) or created, message
 
     def _why_waiting(self, pod: Pod) -> str:
         key = self._placer.request(pod).key
@@ -186,10 +127,18 @@ class Explainer:
             condition = condition_of(self._state, self._placer, pod.metadata.uid)
             self._messages[key] = condition.message if condition else ""
         if message := self._messages[key]:
-            return message
+            return message + (f"; {self._stopped}" if self._stopped else "")
+        if self._stopped:
+            return f"fits now, but {self._stopped}"
+        written = pod.condition(names.SLICE_READY)
+        if written is not None and written.reason == PodReason.WAITING:
+            # It may know more: that an agent does not answer, or which GPUs it reserves for another pod.
+            return f"fits now by what the API server holds, but the controller said: {written.message}"
+        turn = "about to be placed"
         if any(map(self._may_run, self._state.queue.ahead(pod.metadata.uid))):
-            return "fits now, and is placed once the pods ahead of it have been considered"
-        return "fits now, and is about to be placed; does the controller run?"
+            turn = "placed once the pods ahead of it have been considered"
+        doubt = "; does the controller run?" if self._cluster.lease is None else ""
+        return f"fits now, and is {turn}{doubt}"
 
     def _may_run(self, uid: str) -> bool:
         """Whether a waiting pod gets slices as soon as enough are free: no other pod waits for one that never does."""
@@ -200,6 +149,20 @@ class Explainer:
             could = nodes_that_could_hold(self._state, self._placer, pod)
             self._can_run[key] = not held and any(True for _ in could)
         return self._can_run[key]
+
+
+def _stopped(cluster: ClusterSnapshot) -> str:
+    """What the controller's Lease says where none runs; "" where one does, or nothing tells. Clocks differ, so a holder
+    is given the benefit of the doubt."""
+    if cluster.lease is None:
+        return ""
+    key, spec = key_of(cluster.lease), cluster.lease.spec
+    if not spec.holder_identity:
+        return f"no controller runs: nobody holds lease {key}"
+    age = abs(cluster.now - datetime.fromisoformat(spec.renew_time)).total_seconds() if spec.renew_time else 0.0
+    if age <= RENEWED_WITHIN * spec.lease_duration_seconds:
+        return ""
+    return f"no controller seems to run: {spec.holder_identity} renewed lease {key} {age:.0f} s ago"
 
 
 def _ruled_out(state: ClusterState, pod: Pod, request: PodRequest) -> dict[str, list[str]]:
@@ -223,6 +186,8 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     closed = state.ledger.closed(name)
     if record.gpus and len(closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
+    if never := never_held(state, request.profiles, name):
+        return never
     # The remedy is printed once, for all nodes together.
     reason = plan.reason.partition(";")[0]
     return reason if "admits the pod" not in reason else lacking(state, request.profiles, name)
@@ -234,6 +199,11 @@ def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tup
     written = pod.condition(names.SLICE_READY)
     if stage is Stage.STARTING and written is not None and written.reason == PodReason.UNGATE_REFUSED:
         return stage, written.message  # only the controller has the API server's answer
+    if condition is not None and written is not None and reservation is not None and reservation.unanswered:
+        # Only the controller knows its own time limit, and where the pod was before.
+        about = condition.message.partition(": ")[0]
+        if written.reason == condition.reason and written.message.partition(": ")[0] == about:
+            return stage, written.message
     return stage, condition.message if condition else "is about to be ungated"
 
 
@@ -299,26 +269,3 @@ def _locations(cluster: ClusterSnapshot, uid: str) -> list[ExplainedSlice]:
                 )
             )
     return found
-
-
-def _asks_nvidia(pod: Pod) -> list[str]:
-    containers = [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
-    return sorted(
-        {name for each in containers for name in each.resources.limits if name.startswith(names.NVIDIA_RESOURCE)}
-    )
-
-
-def _not_ours(pod: Pod) -> str:
-    if raw := _asks_nvidia(pod):
-        return (
-            f"asks for {', '.join(raw)}, which our webhook has not seen: the pod is older than InstaSlice here, or its "
-            f"namespace is opted out ({names.OPT_OUT}={names.OPTED_OUT}); create it again to have slices made for it"
-        )
-    if gated(pod):
-        return f"asks for no slices but has the gate {names.GATE}, which nobody will remove; create it without the gate"
-    return "asks for no slices; InstaSlice has nothing to do with it"
-
-
-def _changed(pod: Pod, kind: str) -> datetime | None:
-    condition = pod.condition(kind)
-    return condition.last_transition_time if condition else None

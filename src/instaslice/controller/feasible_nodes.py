@@ -56,7 +56,12 @@ def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
     node = state.nodes.get(name)
     if node is not None:
         why = node_admission.refusal(pod, node)
-        return CORDONED if why and _keeps_out_cordoned(pod, node) else why
+        if why is None:
+            return None
+        now = CORDONED if _keeps_out_cordoned(pod, node) else why
+        # What stays when it is uncordoned and ready, such as a wrong selector, comes first.
+        lasting = node_admission.refusal(pod, _available(node))
+        return now if lasting in (None, now) else f"{lasting}, and {now}"
     why = state.quarantine.why(ObjectKind.NODE, name)
     return f"is set aside: {why}" if why else "is gone"
 
@@ -96,10 +101,24 @@ def summary(reasons: Sequence[NodeReason]) -> str:
 
 
 def lacking(state: ClusterState, profiles: tuple[str, ...], name: NodeName) -> str:
-    """Why the GPUs of a node do not hold the slices: they are taken, or are of other models."""
+    """Why the GPUs of a node do not hold the slices: they are taken, are of other models, or are too few."""
+    return never_held(state, profiles, name) or FULL
+
+
+def never_held(state: ClusterState, profiles: tuple[str, ...], name: NodeName) -> str:
+    """Why the GPUs of a node would not hold the slices even if they were empty and open; "" where they would."""
     present = {profile.name for model in state.ledger.nodes[name].gpus.values() for profile in model.profiles}
     absent = [profile for profile in dict.fromkeys(profiles) if profile not in present]
-    return f"none of its GPUs has {', '.join(absent)}" if absent else FULL
+    if absent:
+        return f"none of its GPUs has {', '.join(absent)}"
+    most, wanted = most_at_once(state, profiles, name), len(profiles)
+    return f"its GPUs hold {most} of the {wanted} slices, even if empty" if 0 < most < wanted else ""
+
+
+def most_at_once(state: ClusterState, profiles: tuple[str, ...], name: NodeName) -> int:
+    """How many of these slices, the first ones, all GPUs of a node would hold if they were empty and open."""
+    gpus = list(state.ledger.nodes[name].gpus.values())
+    return next((count for count in range(len(profiles), 0, -1) if could_hold(gpus, profiles[:count])), 0)
 
 
 def some(names: list[NodeName]) -> str:

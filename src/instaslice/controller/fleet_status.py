@@ -15,7 +15,8 @@ from instaslice.api import names
 from instaslice.api.instaslice import READY, ConditionStatus, GpuStatus, Health, Instaslice
 from instaslice.api.pods import gated
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller.explain import Explainer, Stage, WaitingPod
+from instaslice.controller.explain import Explainer
+from instaslice.controller.explanation import Stage, WaitingPod
 from instaslice.controller.held_slots import HeldSlot, SlotState, held_slots
 from instaslice.controller.slice_holders import held_since
 from instaslice.geometry import Model, States

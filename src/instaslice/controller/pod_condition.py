@@ -4,6 +4,7 @@ Pure: follows from the cluster's state. The condition writer puts it into the po
 quotes it.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,6 +15,7 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.feasible_nodes import (
     CORDONED,
     MOST_NODES,
+    most_at_once,
     node_out,
     nodes_that_could_hold,
     nodes_that_could_hold_later,
@@ -45,7 +47,7 @@ class PodCondition:
     message: str
     warning: bool = False
     message_matters: bool = False
-    """Whether another message is written at once too: it names an object and a remedy that may have been applied."""
+    """Whether another message is written at once too: it names an object that may be another one by now."""
     substance: str = ""
     """Of a pod that waits: what is short, for programs. It stays the same while only numbers change."""
 
@@ -68,7 +70,10 @@ def _gated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondit
     """Its slices are reserved, and the gate is still there."""
     where = f"{_listed(state, reservation)} on node {reservation.node}"
     if reservation.phase(pod) is not Phase.CREATED:
-        return PodCondition(False, PodReason.CREATING, f"{where}: being created")
+        again = f" (placed again: {reservation.replaces})" if reservation.replaces else ""
+        silent = "the agent there has not answered yet; " if reservation.unanswered else ""
+        until = f"{silent}after {reservation.create_seconds:.0f} s the pod is placed elsewhere"
+        return PodCondition(False, PodReason.CREATING, f"{where}: being created{again}; {until}", message_matters=True)
     if why := reservation.ungate_refused:
         message = f"{where}: created, but the gate stays, as the API server refuses its removal: {why}"
         return PodCondition(False, PodReason.UNGATE_REFUSED, message, warning=True)
@@ -85,13 +90,18 @@ def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCond
             False, PodReason.NOT_BOUND, f"{why}; keeps its slices until another pod needs them", warning=True
         )
     if failed := reservation.failed:
-        return PodCondition(False, PodReason.SLICE_LOST, failed, warning=True)
+        return _slice_lost(pod, failed)
     closed = state.ledger.closed(reservation.node)
     gpus = dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations)
     unhealthy = [closed[gpu][HEALTH] for gpu in gpus if HEALTH in closed.get(gpu, {})]
     if unhealthy:
         return PodCondition(False, PodReason.GPU_UNHEALTHY, "; ".join(unhealthy), warning=True)
     return PodCondition(True, PodReason.SLICE_READY, f"{_listed(state, reservation)} on node {reservation.node}")
+
+
+def _slice_lost(pod: Pod, why: str) -> PodCondition:
+    remedy = "; delete the pod, it cannot use a GPU any more" if pod.metadata.deletion_timestamp is None else ""
+    return PodCondition(False, PodReason.SLICE_LOST, why + remedy, warning=True)
 
 
 def _lost(state: ClusterState, pod: Pod) -> PodCondition:
@@ -103,7 +113,7 @@ def _lost(state: ClusterState, pod: Pod) -> PodCondition:
         why = f"it was bound to node {name}, bypassing the scheduler: its slices were on node {sent}, and were released"
     elif name and (node is None or not node.ready):
         why = f"node {name} is {'gone' if node is None else 'not ready'}: the slices there were released"
-    return PodCondition(False, PodReason.SLICE_LOST, why, warning=True)
+    return _slice_lost(pod, why)
 
 
 def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition | None:
@@ -152,10 +162,11 @@ class _Wait:
 
     @property
     def substance(self) -> str:
-        """What is short, of which slice, whether any node could hold the pod, and the kinds of reasons of the nodes."""
+        """What is short, of which slice, whether any node could hold the pod, the kinds of reasons of the nodes, and
+        what is out of use, with its numbers: they say which GPU somebody has to look after."""
         kinds = sorted({without_numbers(each.why) for each in self._reasons})
-        could, unusable = "could hold" if self._could else "never", ["out of use"] if self._unusable else []
-        return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, *unusable])
+        could = "could hold" if self._could else "never"
+        return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, self._unusable])
 
     def message(self) -> str:
         return self._why() + (f"; out of use: {self._unusable}" if self._unusable else "")
@@ -174,6 +185,14 @@ class _Wait:
             return f"no node that could hold it is available ({summary(unavailable)})"
         if refusal.short in (Short.PROFILE, Short.GPUS):
             return refusal.reason
+        profiles = self._placer.request(self._pod).profiles
+        most = max((most_at_once(self._state, profiles, name) for name in self._state.ledger.nodes), default=0)
+        if 0 < most < len(profiles):
+            asked = ", ".join(f"{count} x {profile}" for profile, count in Counter(profiles).items())
+            return (
+                f"asks for {asked} on one node, and the GPUs of no node hold more than {most} of the {len(profiles)} "
+                "slices, even if empty: ask for less, or add a node that does"
+            )
         if all(each.out for each in self._reasons):
             return f"{refusal.reason}{nodes}; change what it selects or tolerates, or add a node"
         return f"{refusal.reason}{nodes}; no node would hold it, even if empty: ask for less, or add a node that does"

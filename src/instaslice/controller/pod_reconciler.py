@@ -80,6 +80,8 @@ class PodReconciler:
         self._clock = clock
         self._rng = rng
         self._failures: dict[Grant, int] = {}
+        self._displaced: dict[str, str] = {}
+        """Why a pod is to be placed again, by its uid."""
 
     def reconcile(self, uid: str) -> None:
         """Do what the state of a pod asks for. Safe to repeat."""
@@ -99,6 +101,7 @@ class PodReconciler:
         """The pod is gone."""
         self.placer.forget(uid)
         self._queue.reset_backoff(uid)
+        self._displaced.pop(uid, None)
 
     # The lifecycle --------------------------------------------------------------------------------------------------
 
@@ -165,6 +168,8 @@ class PodReconciler:
             self._place_again(pod, reservation, reservation.failed or "")
         elif phase is Phase.CREATED:
             self._ungate(pod, reservation)
+        elif reservation.slow:
+            self._orders.update_condition(reservation.uid)
 
     def _ungate(self, pod: Pod, reservation: Reservation) -> None:
         if blocked := self._ungate_blocked_by(pod, reservation):
@@ -223,6 +228,7 @@ class PodReconciler:
             cpu=request.cpu,
             memory=request.memory,
         )
+        reservation.replaces = self._displaced.pop(pod.metadata.uid, "")
         self._track_deadlines(pod, reservation)
         self._orders.write_spec(plan.node, soon=True)
 
@@ -247,6 +253,7 @@ class PodReconciler:
 
     def _place_again(self, pod: Pod, reservation: Reservation, why: str) -> None:
         self.release(reservation, why)
+        self._displaced[reservation.uid] = why
         self._orders.update_condition(reservation.uid)
         self._queue.add(pod)
 
@@ -294,7 +301,7 @@ class PodReconciler:
     def _track_deadlines(self, pod: Pod, reservation: Reservation) -> None:
         """Count what the pod will use on the node, and limit how long it waits there. A reservation of an earlier
         process gets its full time again."""
-        reservation.charged = True
+        reservation.charged, reservation.create_seconds = True, self.limits.create
         if not gated(pod):
             reservation.mark_ungated()
         if pod.spec.node_name:
@@ -316,6 +323,7 @@ class PodReconciler:
 
     def _create_slow(self, reservation: Reservation, _: float) -> None:
         if self._current(reservation) is not None and not reservation.created:
+            reservation.slow = True
             self._orders.update_condition(reservation.uid)
 
     def _create_overdue(self, reservation: Reservation, now: float) -> None:

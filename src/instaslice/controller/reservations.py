@@ -62,6 +62,12 @@ class Reservation:
     """Nobody bound the pod in time. It keeps its slices until another pod needs them."""
     ungate_refused: str = ""
     """What the API server answered last, where it refused the removal of the pod's gate."""
+    create_seconds: float = 0.0
+    """After so long without its slices a gated pod is placed elsewhere; 0 until its deadlines are tracked."""
+    slow: bool = False
+    """Its slices are not created as soon as usual: the pod's condition says how far they are."""
+    replaces: str = ""
+    """Why the pod lost the slices that were reserved for it before; "" of a first reservation."""
 
     @property
     def created(self) -> bool:
@@ -69,6 +75,11 @@ class Reservation:
             tracked.prepared is not None and tracked.prepared.state is SliceState.CREATED
             for tracked in self.allocations
         )
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the agent has reported none of it."""
+        return all(tracked.prepared is None for tracked in self.allocations)
 
     @property
     def failed(self) -> str | None:

@@ -6,6 +6,7 @@ of twenty. A client of our own saved 2 % of the CPU of a burst (designs/0002).
 
 import asyncio
 import contextlib
+import os
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from ssl import SSLContext
@@ -177,11 +178,12 @@ async def _bounded(clock: Clock, silent_after: float | None) -> AsyncIterator[No
 
 @contextlib.contextmanager
 def _translated(proxy: str | None = None) -> Iterator[None]:
-    """Errors of aiohttp as ours. A certificate error is an ssl.SSLCertVerificationError already."""
+    """Errors of aiohttp as ours, without the objects of Python that its messages show. A certificate that does not fit
+    is an ssl.SSLCertVerificationError."""
     try:
         yield
-    except aiohttp.ClientConnectorCertificateError:
-        raise
+    except aiohttp.ClientConnectorCertificateError as error:
+        raise error.certificate_error from None
     except aiohttp.ClientHttpProxyError as error:
         target = error.request_info.url
         raise NotConnected(
@@ -190,7 +192,10 @@ def _translated(proxy: str | None = None) -> Iterator[None]:
     except aiohttp.ConnectionTimeoutError as error:
         raise NotConnected(f"no connection within {CONNECT_SECONDS:.0f} s") from error
     except aiohttp.ClientConnectorError as error:
-        raise NotConnected(str(error)) from error
+        # aiohttp says that it could not connect; the system says why, and `Connect call failed` is asyncio's.
+        code = error.os_error.errno if isinstance(error.os_error, ConnectionError) else None
+        why = os.strerror(code) if code else error.os_error.strerror or str(error.os_error)
+        raise NotConnected(f"{error.host}:{error.port}: {why}") from error
     except aiohttp.ClientError as error:
         raise Broken(str(error) or type(error).__name__) from error
 

@@ -174,6 +174,7 @@ class PodSpec(ApiStruct, frozen=True):
     topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     volumes: list[Volume] | None = None
     priority: int = 0
+    scheduler_name: str = "default-scheduler"
     overhead: dict[str, str | int] | None = None
     # Requests of the pod as a whole, which count in place of its containers'.
     resources: ResourceRequirements | None = None

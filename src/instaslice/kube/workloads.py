@@ -1,4 +1,4 @@
-"""What creates pods: Deployments, ReplicaSets, StatefulSets and Jobs, and why some of their pods are missing."""
+"""What creates pods: Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs, and why pods are missing."""
 
 import msgspec
 
@@ -20,14 +20,21 @@ class Strategy(ApiStruct, frozen=True):
 
 
 class WorkloadSpec(ApiStruct, frozen=True):
-    """Of all four kinds; each has some of these."""
+    """Of all kinds; each has some of these."""
 
     replicas: int = 1
     strategy: Strategy = Strategy()
     suspend: bool = False
+    parallelism: int = 1
+    completions: int | None = None
+    pod_management_policy: str = "OrderedReady"
 
 
 class WorkloadStatus(ApiStruct, frozen=True):
+    desired_number_scheduled: int = 0
+    """Of a DaemonSet: the nodes that it is for."""
+    succeeded: int = 0
+    failed: int = 0
     conditions: list[Condition] | None = None
 
 
@@ -40,4 +47,5 @@ class WorkloadResource(ApiStruct, frozen=True):
 DEPLOYMENTS = Resource(WorkloadResource, "Deployment", "deployments", group="apps")
 REPLICA_SETS = Resource(WorkloadResource, "ReplicaSet", "replicasets", group="apps")
 STATEFUL_SETS = Resource(WorkloadResource, "StatefulSet", "statefulsets", group="apps")
+DAEMON_SETS = Resource(WorkloadResource, "DaemonSet", "daemonsets", group="apps")
 JOBS = Resource(WorkloadResource, "Job", "jobs", group="batch")

@@ -89,11 +89,14 @@ class Fleet:
     def close(self, gpu: GpuId, kind: str = "", why: str = "") -> None:
         """Do not offer this GPU for that kind of reason (unhealthy, say). What it holds stays held. Safe to repeat."""
         number = self.number(gpu)
-        self._why_closed.setdefault(number, {})[kind] = why
+        reasons = self._why_closed.setdefault(number, {})
+        if reasons.get(kind) != why:
+            # Who waits is told why, and of another reason too.
+            self.changes.add(self.node_of[number].name)
+        reasons[kind] = why
         if number not in self._closed:
             pool = self.pool_of[number]
             self._closed[number] = pool.leave(number)
-            self.changes.add(self.node_of[number].name)
             if isinstance(pool, Pool):
                 self.node_of[number].free -= pool.states.free[self._closed[number]]
 
@@ -101,12 +104,14 @@ class Fleet:
         """This kind of reason is gone. Whether the GPU is offered again, as no other is left. Safe to repeat."""
         number = self.number(gpu)
         reasons = self._why_closed.get(number, {})
-        if reasons.pop(kind, None) is None or reasons:
+        if reasons.pop(kind, None) is None:
+            return False
+        self.changes.add(self.node_of[number].name)
+        if reasons:
             return False
         del self._why_closed[number]
         pool, state = self.pool_of[number], self._closed.pop(number)
         pool.enter(number, state)
-        self.changes.add(self.node_of[number].name)
         if isinstance(pool, Pool):
             self.node_of[number].free += pool.states.free[state]
         return True

@@ -109,15 +109,17 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
                 # Our webhook renames every such resource that it sees. It is not called for the first time when a later
                 # one has changed a pod, only again: a pod that had none is never sent to it.
                 f"request.operation != 'CREATE' || !variables.served || !({names_any([names.NVIDIA_RESOURCE])})",
-                f"InstaSlice's webhook has not seen the {names.NVIDIA_RESOURCE}* of this pod: it is not registered, or "
-                "a webhook that is called after it added them; give the MutatingWebhookConfiguration of that one a "
-                f"name that sorts before {names.WEBHOOK}",
+                _unseen(names.NVIDIA_RESOURCE),
             ),
             _validation(
-                "request.operation != 'CREATE' || (variables.asks ? "
-                f"!({record}.orValue('') in ['', '{{}}']) : !({record}.hasValue()))",
-                f"the annotation {names.REQUESTED} and slices go together, and InstaSlice's webhook writes it; leave "
-                "it out",
+                # By the record that it writes of what the pod asked for.
+                f"request.operation != 'CREATE' || !variables.asks || !({record}.orValue('') in ['', '{{}}'])",
+                _unseen(names.RESOURCE),
+            ),
+            _validation(
+                f"request.operation != 'CREATE' || variables.asks || !({record}.hasValue())",
+                f"the annotation {names.REQUESTED} is for pods that ask for slices, and InstaSlice's webhook writes "
+                "it; leave it out",
             ),
             _validation(
                 "request.operation != 'CREATE' || !variables.asks || variables.gated",
@@ -137,6 +139,14 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
             ),
         ],
     }
+
+
+def _unseen(resource: str) -> str:
+    return (
+        f"InstaSlice's webhook has not seen the {resource}* of this pod: it is not registered (`instaslice doctor` "
+        "says more), or a webhook that is called after it added them; give the MutatingWebhookConfiguration of that "
+        f"one a name that sorts before {names.WEBHOOK}"
+    )
 
 
 def _of_bindings() -> Document:

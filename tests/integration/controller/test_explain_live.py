@@ -8,12 +8,15 @@ from hand_written import hand as hand
 from waiting import until
 
 from instaslice.api import names
+from instaslice.api.roles import RBAC
 from instaslice.kube.client import Selector
 from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS, WorkloadResource
+from instaslice.local.objects import GRANTS
 
+ACCOUNTS = Resource(WorkloadResource, "ServiceAccount", "serviceaccounts")
 QUOTAS = Resource(WorkloadResource, "ResourceQuota", "resourcequotas")
 WHOLE = "7g.40gb"
 
@@ -61,7 +64,7 @@ async def test_a_pod_is_explained_by_the_command(cluster, hand):
     assert missing.returncode == 1
     assert missing.stderr == f"error: no pod wait in namespace {hand.namespace}; did you mean waits?\n"
     unknown = await explain("node/a")
-    assert unknown.stderr == "error: node/a: write pod/a, deploy/a, job/a or sts/a\n"
+    assert unknown.stderr == "error: node/a: write pod/a, deploy/a, job/a, sts/a, ds/a or rs/a\n"
     await hand.remove(pod)
 
 
@@ -94,17 +97,41 @@ async def test_a_rollout_that_waits_for_its_own_old_pod_is_told_what_to_change(c
     await client.delete(DEPLOYMENTS, Key(hand.namespace, "web"))
 
 
-@pytest.fixture
-async def no_pods(client, namespace):
-    """A namespace in which a quota lets nobody create pods."""
-    await client.create(QUOTAS, {"metadata": {"namespace": namespace, "name": "none"}, "spec": {"hard": {"pods": "0"}}})
+async def limit_pods(client, namespace, name, most):
+    """Have a quota in force."""
+    spec = {"hard": {"pods": most}}
+    await client.create(QUOTAS, {"metadata": {"namespace": namespace, "name": name}, "spec": spec})
 
     async def in_force():
-        found = msgspec.json.decode(await client.raw("GET", QUOTAS.path(namespace, "none")))
+        found = msgspec.json.decode(await client.raw("GET", QUOTAS.path(namespace, name)))
         return found.get("status", {}).get("hard")
 
     await until(in_force, 30, "the quota")
+
+
+@pytest.fixture
+async def no_pods(client, namespace):
+    """A namespace in which a quota lets nobody create pods."""
+    await limit_pods(client, namespace, "none", "0")
     return namespace
+
+
+async def test_a_job_says_which_quota_keeps_out_the_rest_of_its_pods(cluster, client, namespace):
+    await limit_pods(client, namespace, "two", "2")
+    made = job(namespace, "train")
+    made["spec"] |= {"parallelism": 3, "completions": 3}
+    await client.create(JOBS, made)
+    await pods_of(client, namespace, "train", 2)
+
+    async def refused():
+        found = await client.list(EVENTS, Selector(namespace))
+        return any(each.reason == "FailedCreate" and each.regarding.kind == "Job" for each in found)
+
+    await until(refused, 30, "a pod is refused")
+    said = (await instaslice(cluster.kubeconfig, "explain", "job/train", "-n", namespace)).stdout
+    assert said.startswith(f"job {namespace}/train: 1 of 3 pods are missing: "), said
+    assert "exceeded quota: two" in said
+    assert said.count(f"pod {namespace}/train-") == 2
 
 
 async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, client, no_pods):
@@ -133,6 +160,40 @@ async def test_a_workload_without_pods_says_which_quota_keeps_them_out(cluster, 
     assert "has no pods: nothing says why" in await explain("deploy/we")
     missing = await instaslice(cluster.kubeconfig, "explain", "deploy/nothing", "-n", no_pods)
     assert missing.stderr == f"error: no Deployment nothing in namespace {no_pods}; name another with -n\n"
+
+
+async def reader(client, namespace):
+    """The token of an account that may read the pods of one namespace."""
+    account = {"metadata": {"namespace": namespace, "name": "reader"}}
+    await client.create(ACCOUNTS, account)
+    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list"]}]
+    await client.create(GRANTS["Role"], {**account, "rules": rules})
+    who = {"kind": "ServiceAccount", "name": "reader", "namespace": namespace}
+    role = {"apiGroup": RBAC, "kind": "Role", "name": "reader"}
+    await client.create(GRANTS["RoleBinding"], {**account, "subjects": [who], "roleRef": role})
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    path = f"{ACCOUNTS.path(namespace, 'reader')}/token"
+    return msgspec.json.decode(await client.raw("POST", path, body=msgspec.json.encode(request)))["status"]["token"]
+
+
+async def test_who_may_read_one_namespace_only_is_told_what_its_pods_say(cluster, client, hand, tmp_path):
+    await hand.pod("waits")
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    for user in config["users"]:
+        user["user"] = {"token": await reader(client, hand.namespace)}
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
+
+    async def explain(*words):
+        return await instaslice(file, "explain", *words)
+
+    lines = (await explain("pod/waits", "-n", hand.namespace)).stdout.splitlines()
+    assert lines[0].startswith(f"pod {hand.namespace}/waits: waiting for room"), lines
+    assert lines[-1].startswith("  left out  ") and lines[-1].endswith(grant)
+    assert (await explain("-n", hand.namespace)).stdout.splitlines()[1].startswith(f"{hand.namespace}/waits ")
+    everywhere = await explain("-A")
+    assert everywhere.returncode == 1 and everywhere.stderr.endswith(f"{grant}, or leave out -A\n")
 
 
 async def test_all_that_waits_is_listed_in_the_namespace_of_the_context(cluster, client, hand, tmp_path):

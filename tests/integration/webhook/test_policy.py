@@ -202,9 +202,11 @@ async def unasked(client, namespace, ours, ann):
     "annotations, limits, more, message",
     [
         pytest.param(RECORD, OURS, {}, "starts with the gate gpu.das.com/slice", id="no gate"),
-        pytest.param({}, OURS, GATED, "go together", id="no record"),
-        pytest.param({names.REQUESTED: "{}"}, OURS, GATED, "go together", id="an empty record"),
-        pytest.param({names.REQUESTED: ""}, OURS, GATED, "go together", id="a record that is an empty text"),
+        pytest.param({}, OURS, GATED, "has not seen the gpu.das.com/mig-", id="no record"),
+        pytest.param({names.REQUESTED: "{}"}, OURS, GATED, "has not seen the gpu.das.com/mig-", id="an empty record"),
+        pytest.param(
+            {names.REQUESTED: ""}, OURS, GATED, "has not seen the gpu.das.com/mig-", id="a record that is an empty text"
+        ),
         pytest.param({}, SLICE, {}, "InstaSlice's webhook has not seen", id="nvidia's name"),
         pytest.param(
             RECORD,

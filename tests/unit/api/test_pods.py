@@ -121,3 +121,5 @@ def test_our_gate_and_those_of_others():
 
 def test_of_a_pod_that_no_scheduler_has_looked_at():
     assert why_unbound(pod()) == "no scheduler says why; see its Events, and those of its claims"
+    own = pod(schedulerName="volcano")
+    assert why_unbound(own) == "its scheduler volcano does not say why; does one of that name run?"

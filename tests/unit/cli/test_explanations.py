@@ -7,18 +7,28 @@ import pytest
 import yaml
 from click.testing import CliRunner
 from memory_server import MemoryServer
-from small_worlds import NOW
+from small_worlds import NOW, pod, world
 
+from instaslice.api.names import GATE
 from instaslice.cli import doctor, explain
+from instaslice.cli.explain import look
 from instaslice.cli.terminal import explanations
 from instaslice.cli.terminal.documents import print_document
-from instaslice.cli.terminal.explained_workloads import read_workload
-from instaslice.controller.explain import Explanation, Stage, WaitingPod
+from instaslice.cli.terminal.explained_workloads import pods_of, read_workload
+from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 from instaslice.doctor import Finding, Invariant
-from instaslice.errors import BadInput
-from instaslice.kube.core import EVENTS
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, WorkloadResource
+from instaslice.errors import BadInput, InstasliceError
+from instaslice.kube.core import EVENTS, PODS
+from instaslice.kube.meta import OwnerReference
+from instaslice.kube.workloads import (
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    WorkloadResource,
+)
 
 WAITS = Explanation(
     pod="team-a/w",
@@ -116,6 +126,27 @@ def test_yaml_says_the_same_as_json(capsys):
     assert msgspec.json.decode(capsys.readouterr().out) == as_yaml
 
 
+async def test_a_user_who_may_read_one_namespace_only_is_told_what_its_pods_say_and_what_to_grant():
+    server = MemoryServer()
+    server.put(PODS, pod("w", "1g.5gb", gates=[GATE]))
+    server.refuse("GET", "pods", 403, times=2)
+    grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
+    with pytest.raises(InstasliceError, match=f"{grant}, or leave out -A"):
+        await look(server.client(), None, "adaptive")
+    cluster, explainer = await look(server.client(), "team-a", "adaptive")
+    said = explainer.explain(cluster.pods[0])
+    assert said.quoted and said.left_out[0].endswith(grant)
+
+
+def test_what_was_not_looked_at_is_not_printed_of_a_pod_that_waits(capsys):
+    assert printed(capsys, quoted=True, left_out=["all but this"]) == [
+        "pod team-a/w: waiting for room, for 4 min",
+        "  asks for  2 x 1g.5gb",
+        "  nothing is free; a slice must end",
+        "  left out  all but this",
+    ]
+
+
 # What is read of workloads --------------------------------------------------------------------------------------------
 
 
@@ -123,11 +154,11 @@ CREATED = NOW - timedelta(hours=1)
 BEFORE, AFTER = CREATED - timedelta(hours=1), CREATED + timedelta(minutes=1)
 
 
-def workload(resource, name="web", conditions=(), **spec):
+def workload(resource, name="web", conditions=(), status=None, **spec):
     document = {
         "metadata": {"namespace": "team-a", "name": name, "creationTimestamp": CREATED},
         "spec": spec,
-        "status": {"conditions": list(conditions)},
+        "status": {"conditions": list(conditions), **(status or {})},
     }
     server = MemoryServer()
     server.put(resource, msgspec.convert(document, WorkloadResource))
@@ -158,12 +189,15 @@ MISSING = [
         id="a quota, by the condition",
     ),
     pytest.param(
+        workload(DAEMON_SETS), DAEMON_SETS, "has no pods: no node is one that it selects", id="a DaemonSet for no node"
+    ),
+    pytest.param(
+        workload(REPLICA_SETS, replicas=0), REPLICA_SETS, "has no pods: it asks for 0 replicas", id="an old ReplicaSet"
+    ),
+    pytest.param(
         workload(DEPLOYMENTS, replicas=0), DEPLOYMENTS, "has no pods: it asks for 0 replicas", id="none asked"
     ),
     pytest.param(workload(JOBS, suspend=True), JOBS, "has no pods: it is suspended", id="suspended"),
-    pytest.param(
-        workload(JOBS, conditions=[condition("Complete", "Done")]), JOBS, "has no pods: Complete (Done)", id="complete"
-    ),
     pytest.param(
         with_event(workload(JOBS), "Job", "web", "exceeded quota: none"),
         JOBS,
@@ -205,33 +239,135 @@ MISSING = [
 
 @pytest.mark.parametrize("server, resource, said", MISSING)
 async def test_why_a_workload_has_no_pods(server, resource, said):
-    _, message = await read_workload(server.client(), resource, "team-a", "web", has_pods=False)
+    _, message = await read_workload(server.client(), resource, "team-a", "web", present=0)
     assert message.startswith(said)
+
+
+def with_quota(resource, kind, **spec):
+    return with_event(workload(resource, **spec), kind, "web", "exceeded quota: two")
+
+
+SOME_MISSING = [
+    pytest.param(
+        with_quota(JOBS, "Job", parallelism=3, completions=3),
+        JOBS,
+        "1 of 3 pods are missing: exceeded quota: two",
+        id="a Job that a quota refuses the third pod",
+    ),
+    pytest.param(
+        with_quota(STATEFUL_SETS, "StatefulSet", replicas=4),
+        STATEFUL_SETS,
+        "2 of 4 pods are missing: exceeded quota: two",
+        id="a StatefulSet",
+    ),
+    pytest.param(
+        workload(STATEFUL_SETS, replicas=3),
+        STATEFUL_SETS,
+        "1 of 3 pods are missing: a StatefulSet creates the next when those before it are ready",
+        id="a StatefulSet that creates one after the other",
+    ),
+    pytest.param(
+        workload(STATEFUL_SETS, replicas=3, podManagementPolicy="Parallel"),
+        STATEFUL_SETS,
+        "1 of 3 pods are missing: nothing says why; see `kubectl describe statefulset web -n team-a`",
+        id="a StatefulSet that creates all at once",
+    ),
+    pytest.param(
+        workload(JOBS, status={"failed": 2}, parallelism=3, completions=3),
+        JOBS,
+        "1 of 3 pods are missing: 2 have failed, and a Job waits before it creates the next, longer each time",
+        id="a Job that tries again",
+    ),
+    pytest.param(
+        workload(DEPLOYMENTS, conditions=[condition("ReplicaFailure", "FailedCreate", "exceeded quota")], replicas=2),
+        DEPLOYMENTS,
+        "pods are missing: ReplicaFailure (FailedCreate): exceeded quota",
+        id="a rollout that needs one more",
+    ),
+    pytest.param(
+        with_quota(DAEMON_SETS, "DaemonSet", status={"desiredNumberScheduled": 4}),
+        DAEMON_SETS,
+        "2 of 4 pods are missing: exceeded quota: two",
+        id="a DaemonSet, of as many as it has nodes",
+    ),
+    pytest.param(
+        with_quota(JOBS, "Job", status={"succeeded": 1}, parallelism=3, completions=3), JOBS, "", id="the rest of a Job"
+    ),
+    pytest.param(
+        with_quota(JOBS, "Job", status={"succeeded": 1}, parallelism=3), JOBS, "", id="a Job whose pods share a queue"
+    ),
+    pytest.param(with_quota(JOBS, "Job", parallelism=3, suspend=True), JOBS, "", id="a Job that is being suspended"),
+    pytest.param(with_quota(DEPLOYMENTS, "ReplicaSet", replicas=2), DEPLOYMENTS, "", id="an Event of before"),
+]
+
+
+@pytest.mark.parametrize("server, resource, said", SOME_MISSING)
+async def test_why_some_of_the_pods_of_a_workload_are_missing(server, resource, said):
+    """Two are there."""
+    assert (await read_workload(server.client(), resource, "team-a", "web", present=2))[1] == said
+
+
+@pytest.mark.parametrize("end", ["Complete", "Failed"])
+async def test_a_job_that_has_ended_says_so_and_not_that_it_has_no_pods(end):
+    server = workload(JOBS, conditions=[condition(end, "Because")], status={"succeeded": 4, "failed": 2})
+    said = f"{end} (Because); 4 pods have succeeded, 2 have failed"
+    assert (await read_workload(server.client(), JOBS, "team-a", "web", present=0))[1] == said
+
+
+def of_replica_set(found, name):
+    """Created by a ReplicaSet of that name, which a Deployment created."""
+    owner = OwnerReference("apps/v1", "ReplicaSet", name, "uid", controller=True)
+    labels = {"pod-template-hash": name.rpartition("-")[2]}
+    meta = msgspec.structs.replace(found.metadata, owner_references=[owner], labels=labels)
+    return msgspec.structs.replace(found, metadata=meta)
+
+
+@pytest.mark.parametrize(
+    "kind, namespace, name, found",
+    [
+        ("ReplicaSet", "team-a", "web-5d4f", ["new"]),
+        ("Deployment", "team-a", "web", ["old", "new"]),
+        ("Deployment", "team-b", "web", []),
+        ("DaemonSet", "team-a", "web", []),
+    ],
+)
+def test_the_pods_of_a_workload_are_found_by_their_owner_the_oldest_first(kind, namespace, name, found):
+    old, new = of_replica_set(pod("old", age=9), "web-77aa"), of_replica_set(pod("new", age=5), "web-5d4f")
+    here = world([new, old, pod("none"), of_replica_set(pod("other"), "api-5d4f")])
+    assert [each.metadata.name for each in pods_of(here, kind, namespace, name)] == found
+
+
+def test_pods_that_have_ended_are_named_in_one_line_for_each_way_to_end(capsys):
+    explanations.ended([pod(f"w-{number}", phase="Succeeded") for number in range(6)] + [pod("bad", phase="Failed")])
+    assert capsys.readouterr().out.splitlines() == [
+        "1 Failed, slices released: bad",
+        "6 Succeeded, slices released: w-0, w-1, w-2, w-3 and 2 more",
+    ]
 
 
 async def test_a_workload_with_all_its_pods_says_nothing_of_itself():
     server = workload(DEPLOYMENTS, conditions=[condition("Available")])
-    assert (await read_workload(server.client(), DEPLOYMENTS, "team-a", "web", has_pods=True))[1] == ""
+    assert (await read_workload(server.client(), DEPLOYMENTS, "team-a", "web", present=1))[1] == ""
 
 
 async def test_a_workload_that_may_not_be_read_costs_its_own_lines_only():
     server = workload(DEPLOYMENTS)
     server.refuse("GET", "deployments", 403, times=2)
-    assert await read_workload(server.client(), DEPLOYMENTS, "team-a", "web", has_pods=True) == (None, "")
-    _, message = await read_workload(server.client(), DEPLOYMENTS, "team-a", "web", has_pods=False)
+    assert await read_workload(server.client(), DEPLOYMENTS, "team-a", "web", present=1) == (None, "")
+    _, message = await read_workload(server.client(), DEPLOYMENTS, "team-a", "web", present=0)
     assert message.startswith("has no pods, and may not be read to say why")
 
 
 async def test_events_that_may_not_be_read_are_named():
     server = workload(JOBS)
     server.refuse("GET", "events", 403)
-    _, message = await read_workload(server.client(), JOBS, "team-a", "web", has_pods=False)
+    _, message = await read_workload(server.client(), JOBS, "team-a", "web", present=0)
     assert message.startswith("has no pods: its Events may not be read to say why")
 
 
 async def test_a_workload_that_is_not_there_is_one_line_with_a_remedy():
     with pytest.raises(BadInput, match="no Job gone in namespace team-a; name another with -n"):
-        await read_workload(MemoryServer().client(), JOBS, "team-a", "gone", has_pods=False)
+        await read_workload(MemoryServer().client(), JOBS, "team-a", "gone", present=0)
 
 
 # Exit codes -----------------------------------------------------------------------------------------------------------

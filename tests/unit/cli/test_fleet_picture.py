@@ -17,7 +17,7 @@ from instaslice.cli.terminal.fleet_picture import (
     fitting_detail,
     fleet_picture,
 )
-from instaslice.controller.explain import Stage
+from instaslice.controller.explanation import Stage
 from instaslice.controller.fleet_status import QueuedPod
 
 

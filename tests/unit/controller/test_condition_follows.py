@@ -10,6 +10,7 @@ from test_condition_writer import Desk
 from waiting import passes
 
 from instaslice.api import names
+from instaslice.api.instaslice import Health, SliceState
 from instaslice.controller.condition_writer import MOST_REVISED, REVISE_PAUSE, REVISED_AGAIN_SECONDS, SHARE_OF_TIME
 
 PATCH = Call("PATCH", "pods", "status")
@@ -77,6 +78,55 @@ async def test_what_is_short_changes_from_memory_to_a_legal_start_to_cpu(desk):
         world.end_pod(each)
     await revised(desk, REVISED_AGAIN_SECONDS + SOON)
     assert "(a: cpu: 60 wanted, 44 free)" in message(desk, uid)
+
+
+def health(desk, *reasons):
+    """The agent of node b reports its GPUs as unhealthy for these reasons; "" is healthy."""
+    gpus = tuple(
+        msgspec.structs.replace(gpu, health=Health.UNHEALTHY if why else Health.HEALTHY, reason=why)
+        for gpu, why in zip(desk.world.instaslices["b"].status.gpus, reasons, strict=True)
+    )
+    desk.world.report("b", gpus=gpus)
+
+
+def lose_slices(desk, name="b"):
+    slices = desk.world.instaslices[name].status.slices
+    lost = (msgspec.structs.replace(each, state=SliceState.FAILED, reason="slice lost") for each in slices)
+    desk.world.report(name, slices=tuple(lost))
+
+
+@pytest.mark.parametrize(
+    "then, said",
+    [
+        pytest.param(("", ""), "", id="it has recovered"),
+        pytest.param(("needs a reset", ""), "GPU 0 of b (needs a reset)", id="for another reason"),
+        pytest.param(("", "Xid 79"), "GPU 1 of b (Xid 79)", id="another GPU"),
+    ],
+)
+async def test_what_is_out_of_use_is_said_as_it_is_now(desk, then, said):
+    desk.world.add_node("b", gpus=2)
+    for _ in range(3):
+        fill(desk)
+    health(desk, "Xid 79", "")
+    (uid,) = await told_first(desk, "1g.5gb")
+    assert message(desk, uid).endswith("; out of use: GPU 0 of b (Xid 79)")
+    health(desk, *then)
+    await revised(desk, REVISED_AGAIN_SECONDS + SOON)
+    assert message(desk, uid).partition("; out of use: ")[2] == said
+
+
+async def test_a_gpu_that_has_recovered_is_not_out_of_use_though_its_slices_are_lost(desk):
+    desk.world.add_node("b", gpus=2)
+    for _ in range(3):
+        fill(desk)
+    health(desk, "Xid 79", "")
+    lose_slices(desk)
+    (uid,) = await told_first(desk, "1g.5gb")
+    assert "Xid 79" in message(desk, uid)
+    health(desk, "", "")
+    await revised(desk, REVISED_AGAIN_SECONDS + SOON)
+    assert "Xid 79" not in message(desk, uid)
+    assert "of b (slice lost)" in message(desk, uid)
 
 
 async def test_a_number_that_changes_is_not_written(desk):

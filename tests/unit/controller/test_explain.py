@@ -1,18 +1,20 @@
 """What is said of a pod, for each stage and each kind of wait."""
 
 import dataclasses
+from datetime import timedelta
 
 import msgspec
 import pytest
 from fitting import made as made_by
 from small_worlds import NOW, allocation, instaslice, made, node, pod, uuid, world
 
+from instaslice.api import names
 from instaslice.api.instaslice import AllocationState, Health, SliceState
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.feasible_nodes import nodes_that_could_hold
 from instaslice.controller.ledger import HEALTH
-from instaslice.kube.core import Pod, Volume
+from instaslice.kube.core import Condition, Lease, Namespace, Pod, Volume
 from instaslice.kube.storage import PersistentVolume, PersistentVolumeClaim
 from instaslice.placement import policies
 from instaslice.placement.longest_waiting import RESERVED
@@ -115,15 +117,15 @@ WAITS = [
     ),
     pytest.param(
         with_held(FULL, waiting("w", "7g.40gb", "7g.40gb", "7g.40gb")),
-        "on one GPU; the most that one has is 0; no node would hold it, even if empty: ask for less, or add a node",
-        {"7g.40gb needs 8 free memory slices on one GPU": ["gpu-0"]},
+        "asks for 3 x 7g.40gb on one node, and the GPUs of no node hold more than 2 of the 3 slices, even if empty",
+        {"its GPUs hold 2 of the 3 slices, even if empty": ["gpu-0"]},
         [],
         id="three whole GPUs where a node has two: no slice that ends helps",
     ),
     pytest.param(
         with_held(FRAGMENTED, waiting("w", "3g.20gb", "3g.20gb", "3g.20gb", "3g.20gb", "3g.20gb")),
-        "but no legal start; no node would hold it, even if empty: ask for less, or add a node",
-        {"2 GPUs hold enough free memory for 3g.20gb but no legal start": ["gpu-0"]},
+        "asks for 5 x 3g.20gb on one node, and the GPUs of no node hold more than 4 of the 5 slices, even if empty",
+        {"its GPUs hold 4 of the 5 slices, even if empty": ["gpu-0"]},
         [],
         id="five slices where a node holds four: no move helps",
     ),
@@ -136,15 +138,15 @@ WAITS = [
     ),
     pytest.param(
         world([waiting("w", *["7g.40gb"] * 3)]),
-        "but no node has room for all at once; no node would hold it, even if empty",
-        {"each of the 3 slices would fit, but no node has room for all at once": ["gpu-0"]},
+        "asks for 3 x 7g.40gb on one node, and the GPUs of no node hold more than 2 of the 3 slices, even if empty",
+        {"its GPUs hold 2 of the 3 slices, even if empty": ["gpu-0"]},
         [],
         id="each slice fits, all of them never do",
     ),
     pytest.param(
         world([waiting("w", "3g.40gb")]),
         "profile 3g.40gb does not exist on any node (A100-40GB has ",
-        {"profile 3g.40gb does not exist on any node": ["gpu-0"]},
+        {"none of its GPUs has 3g.40gb": ["gpu-0"]},
         [],
         id="a profile that no GPU has",
     ),
@@ -188,6 +190,101 @@ def test_why_a_pod_waits(here, message, nodes, could):
 
 def said_since(here):
     return next(each.metadata.creation_timestamp for each in here.pods if each.metadata.name == "w")
+
+
+def leased(here, holder, age):
+    """The controller's Lease, renewed so many seconds ago."""
+    spec = {
+        "holderIdentity": holder,
+        "leaseDurationSeconds": 15,
+        "renewTime": (NOW - timedelta(seconds=age)).isoformat(),
+    }
+    return dataclasses.replace(here, lease=made_by(Lease, "instaslice-controller", "instaslice-system", spec=spec))
+
+
+DEAD = "no controller seems to run: one renewed lease instaslice-system/instaslice-controller 90 s ago"
+
+
+@pytest.mark.parametrize(
+    "holder, age, name, said",
+    [
+        pytest.param("one", 90, "w", f"fits now, but {DEAD}", id="it is dead"),
+        pytest.param("one", 90, "last", f"fits now, but {DEAD}", id="it is dead, of a pod behind others"),
+        pytest.param("one", -90, "w", f"fits now, but {DEAD}", id="its clock is far away"),
+        pytest.param(
+            "",
+            0,
+            "w",
+            "fits now, but no controller runs: nobody holds lease instaslice-system/instaslice-controller",
+            id="it was stopped",
+        ),
+        pytest.param("one", 30, "w", "fits now, and is about to be placed", id="it runs"),
+        pytest.param(
+            "one",
+            30,
+            "last",
+            "fits now, and is placed once the pods ahead of it have been considered",
+            id="it runs, of a pod behind others",
+        ),
+    ],
+)
+def test_whether_a_controller_runs_is_said_to_every_pod_that_waits(holder, age, name, said):
+    here = leased(world([waiting(age=700), waiting("last", age=600)]), holder, age)
+    assert told(here, name).message == said
+
+
+def test_where_the_lease_may_not_be_read_every_pod_that_fits_is_told_to_look():
+    here = world([waiting(age=700), waiting("last", age=600)])
+    assert [told(here, name).message.endswith("; does the controller run?") for name in ("w", "last")] == [True] * 2
+
+
+def test_a_pod_that_does_not_fit_is_told_too_that_nobody_would_place_it():
+    message = told(leased(with_held(FULL, waiting()), "one", 90)).message
+    assert message.startswith("1g.5gb needs 1 free memory slices") and message.endswith(f"; {DEAD}")
+
+
+def test_a_pod_whose_slices_are_ready_is_told_that_nobody_ungates_it():
+    mine = msgspec.structs.replace(allocation("w", "1g.5gb", 3), state=AllocationState.CREATED)
+    here = leased(world([requested(waiting())], [instaslice(mine)]), "one", 90)
+    assert told(here).message.endswith(f"about to be ungated; {DEAD}")
+
+
+def test_what_the_controller_says_of_a_pod_that_seems_to_fit_is_quoted():
+    """It alone knows that an agent does not answer, say."""
+    found = waiting()
+    said = Condition(names.SLICE_READY, "False", "Waiting", "out of use: GPU 0")
+    found = msgspec.structs.replace(found, status=msgspec.structs.replace(found.status, conditions=[said]))
+    assert told(leased(world([found]), "one", 5)).message == (
+        "fits now by what the API server holds, but the controller said: out of use: GPU 0"
+    )
+
+
+def test_who_holds_slices_is_said_only_of_a_pod_that_waits_for_slices():
+    assert told(with_held(FULL, waiting())).held_by
+    assert not told(with_held(HALF, waiting())).held_by, "it fits now"
+    assert not told(with_held(FULL, with_claim(waiting()))).held_by, "it waits for a claim"
+
+
+@pytest.mark.parametrize(
+    "nodes, why",
+    [
+        pytest.param([cordoned("gpu-0")], "has no label zone=b, and is cordoned", id="cordoned"),
+        pytest.param([node(ready=False)], "has no label zone=b, and is not ready", id="not ready"),
+        pytest.param([node()], "has no label zone=b", id="as it is"),
+    ],
+)
+def test_a_selector_that_no_node_matches_is_not_hidden_behind_a_cordon(nodes, why):
+    found = waiting()
+    found = msgspec.structs.replace(found, spec=msgspec.structs.replace(found.spec, node_selector={"zone": "b"}))
+    said = told(world([found], nodes=nodes))
+    assert said.message.endswith(f"(gpu-0: {why}); change what it selects or tolerates, or add a node")
+    assert said.nodes == {why: ["gpu-0"]}
+
+
+def test_a_pod_whose_slice_is_lost_is_told_what_to_do():
+    lost = instaslice(MINE, slices=[made(MINE, SliceState.FAILED, reason="slice lost: reboot")])
+    message = told(world([requested(running(MINE))], [lost])).message
+    assert message == "slice lost: reboot; delete the pod, it cannot use a GPU any more"
 
 
 def test_a_reserved_gpu_could_hold_a_pod_and_an_unhealthy_one_could_not():
@@ -312,7 +409,16 @@ def test_a_pod_that_the_webhook_never_saw_is_told_so():
     here = world([msgspec.convert({"metadata": {"namespace": "team-a", "name": "w", "uid": "u"}, "spec": raw}, Pod)])
     said = told(here)
     assert said.stage is Stage.NOT_OURS
-    assert "which our webhook has not seen" in said.message
+    unseen = "asks for nvidia.com/mig-1g.5gb, which our webhook has not seen: "
+    older, label = "the pod is older than InstaSlice here", "gpu.das.com/slicing"
+    opted_out, first = f"its namespace is opted out ({label}=disabled)", f"`kubectl label namespace team-a {label}-`"
+    again = "create the pod again to have slices made"
+    assert said.message == f"{unseen}{older}, or {opted_out}; remove that label if it is there ({first}), and {again}"
+    served, out = (made_by(Namespace, "team-a", labels=labels) for labels in ({}, {label: "disabled"}))
+    message = told(dataclasses.replace(here, namespaces=[served])).message
+    assert message == f"{unseen}{older}; create it again to have slices made"
+    message = told(dataclasses.replace(here, namespaces=[out])).message
+    assert message == f"{unseen}{opted_out}; remove that label ({first}), and {again}"
 
 
 def test_a_node_whose_slices_of_a_kind_are_taken_is_not_said_to_have_none():

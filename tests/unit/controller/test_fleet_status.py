@@ -18,7 +18,7 @@ from instaslice.api.instaslice import (
 )
 from instaslice.api.names import GATE
 from instaslice.api.snapshot import ClusterSnapshot, UnreadObject
-from instaslice.controller.explain import Stage
+from instaslice.controller.explanation import Stage
 from instaslice.controller.fleet_status import fleet_status
 from instaslice.controller.held_slots import SlotState
 from instaslice.geometry import models

@@ -233,10 +233,3 @@ def test_all_that_waits_is_listed_as_the_queue_would_serve_it():
     ]
     assert found[1].asks == {"1g.5gb": 2}
     assert "the most that one has is 0" in found[1].message
-
-
-def test_the_pods_of_a_workload_are_found_by_their_owner():
-    here = world([of_deployment(pod("a", age=5)), of_deployment(pod("b", age=9)), of_deployment(pod("c"), "other")])
-    explainer = Explainer(here, policies.named("adaptive"))
-    assert [each.metadata.name for each in explainer.pods_of("Deployment", "team-a", "web")] == ["b", "a"]
-    assert explainer.pods_of("Deployment", "team-b", "web") == []

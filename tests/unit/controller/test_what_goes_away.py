@@ -191,7 +191,7 @@ def test_a_running_pod_loses_its_slices_with_its_node(world):
     world.remove_node("a")
     assert world.on(uid) is None
     assert world.told == {uid}
-    assert why(world, uid).message == "node a is gone: the slices there were released"
+    assert why(world, uid).message.startswith("node a is gone: the slices there were released; delete the pod")
     assert not world.failing, "Kubernetes ends it"
 
 
@@ -354,7 +354,12 @@ def test_a_slice_that_is_lost_under_a_running_pod_is_told_and_kept(world):
     world.settle()
     assert world.told == {uid}
     said = why(world, uid)
-    assert (said.reason, said.message, said.warning, said.ready) == ("SliceLost", "the slice is gone", True, False)
+    assert (said.reason, said.message, said.warning, said.ready) == (
+        "SliceLost",
+        "the slice is gone; delete the pod, it cannot use a GPU any more",
+        True,
+        False,
+    )
     assert world.on(uid) == "a"
 
 

@@ -9,19 +9,21 @@ from typing import Any, Final
 import msgspec
 
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller.explain import Explanation
+from instaslice.controller.explanation import Explanation
 from instaslice.controller.slice_holders import owner_of
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client, Selector
-from instaslice.kube.core import EVENTS, Event, Pod
+from instaslice.kube.core import EVENTS, Condition, Event, Pod
 from instaslice.kube.errors import Forbidden, KubeError, NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
-from instaslice.kube.workloads import DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadResource
+from instaslice.kube.workloads import DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadResource
 
 KINDS: Final[dict[str, Resource[Any]]] = {
     **dict.fromkeys(("deploy", "deployment", "deployments"), DEPLOYMENTS),
     **dict.fromkeys(("sts", "statefulset", "statefulsets"), STATEFUL_SETS),
+    **dict.fromkeys(("ds", "daemonset", "daemonsets"), DAEMON_SETS),
+    **dict.fromkeys(("rs", "replicaset", "replicasets"), REPLICA_SETS),
     **dict.fromkeys(("job", "jobs"), JOBS),
 }
 """What users write before the slash."""
@@ -34,8 +36,9 @@ class WorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     workload: str
     message: str
-    """Why pods are missing; "" where none are."""
+    """Why pods are missing, or how it has ended; "" where all are there."""
     pods: list[Explanation]
+    """With those that have ended."""
 
 
 def find_pod(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
@@ -51,6 +54,17 @@ def find_pod(cluster: ClusterSnapshot, namespace: str, name: str) -> Pod:
     raise BadInput(f"no pod {name} in namespace {namespace}{hint}")
 
 
+def pods_of(cluster: ClusterSnapshot, kind: str, namespace: str, name: str) -> list[Pod]:
+    """The pods of a workload, oldest first."""
+    found = [pod for pod in cluster.pods if pod.metadata.namespace == namespace and (kind, name) in _owners(pod)]
+    return sorted(found, key=lambda pod: (str(pod.metadata.creation_timestamp), pod.metadata.name))
+
+
+def _owners(pod: Pod) -> set[tuple[str, str] | None]:
+    """What created it: of a pod of a Deployment its ReplicaSet too."""
+    return {owner_of(pod), *((each.kind, each.name) for each in pod.metadata.owner_references if each.controller)}
+
+
 async def deployment_of(client: Client, pod: Pod) -> WorkloadResource | None:
     """The Deployment that a pod belongs to, if it can be read: it says how a rollout goes."""
     owner = owner_of(pod)
@@ -63,42 +77,74 @@ async def deployment_of(client: Client, pod: Pod) -> WorkloadResource | None:
 
 
 async def read_workload(
-    client: Client, resource: Resource[WorkloadResource], namespace: str, name: str, *, has_pods: bool
+    client: Client, resource: Resource[WorkloadResource], namespace: str, name: str, *, present: int
 ) -> tuple[WorkloadResource | None, str]:
-    """A workload, and why pods of it are missing. Raises BadInput where there is none."""
+    """A workload, and why pods of it are missing, or how it has ended; `present` pods have not. Raises BadInput where
+    there is none."""
     try:
         workload = await client.get(resource, Key(namespace, name))
     except NotFound:
         raise BadInput(f"no {resource.kind} {name} in namespace {namespace}; name another with -n") from None
     except Forbidden as error:
-        return None, "" if has_pods else f"has no pods, and may not be read to say why ({error.message})"
-    said = _conditions(workload)
-    if has_pods:
-        return workload, f"pods are missing: {said}" if said and _failing(workload) else ""
-    why = said or _asks_for_none(resource, workload) or await _failed_create(client, resource, workload)
-    remedy = f"see `kubectl describe {resource.kind.lower()} {name} -n {namespace}`"
-    return workload, f"has no pods: {why or f'nothing says why; {remedy}'}"
+        return None, "" if present else f"has no pods, and may not be read to say why ({error.message})"
+    told = _conditions(workload)
+    if end := told.get("Complete") or told.get("Failed"):
+        status = workload.status
+        return workload, f"{_said(end)}; {status.succeeded} pods have succeeded, {status.failed} have failed"
+    failure = told.get("ReplicaFailure")
+    wanted = _wanted(resource, workload)
+    missing = wanted - present
+    if present and missing <= 0:
+        # Of a rollout, which needs one more for a while.
+        return workload, f"pods are missing: {_said(failure)}" if failure else ""
+    why = (
+        (_said(failure) if failure else _asks_for_none(resource, workload))
+        or await _failed_create(client, resource, workload)
+        or (_comes_later(resource, workload, present) if missing > 0 else "")
+        or f"nothing says why; see `kubectl describe {resource.kind.lower()} {name} -n {namespace}`"
+    )
+    return workload, f"{missing} of {wanted} pods are missing: {why}" if present else f"has no pods: {why}"
 
 
-def _failing(workload: WorkloadResource) -> bool:
-    return any(each.type == "ReplicaFailure" and each.status == "True" for each in workload.status.conditions or ())
+def _conditions(workload: WorkloadResource) -> dict[str, Condition]:
+    """What holds of it, by type."""
+    return {each.type: each for each in workload.status.conditions or () if each.status == "True"}
 
 
-def _conditions(workload: WorkloadResource) -> str:
-    """What its conditions say of pods that are missing or have ended."""
-    told = {each.type: each for each in workload.status.conditions or () if each.status == "True"}
-    for kind in ("ReplicaFailure", "Failed", "Suspended", "Complete"):
-        if kind in told:
-            found = told[kind]
-            return f"{found.type} ({found.reason}){f': {found.message}' if found.message else ''}"
-    return ""
+def _said(found: Condition) -> str:
+    return f"{found.type} ({found.reason}){f': {found.message}' if found.message else ''}"
+
+
+def _wanted(resource: Resource[WorkloadResource], workload: WorkloadResource) -> int:
+    """How many pods it is to have now."""
+    spec, succeeded = workload.spec, workload.status.succeeded
+    if resource is DAEMON_SETS:
+        return workload.status.desired_number_scheduled
+    if resource is not JOBS:
+        return spec.replicas
+    if spec.suspend:
+        return 0
+    if spec.completions is None:
+        return 0 if succeeded else spec.parallelism  # they share one queue: who is done ends them all
+    return min(spec.parallelism, spec.completions - succeeded)
 
 
 def _asks_for_none(resource: Resource[WorkloadResource], workload: WorkloadResource) -> str:
     if workload.spec.suspend:
         return "it is suspended"
+    if resource is DAEMON_SETS and not workload.status.desired_number_scheduled:
+        return "no node is one that it selects and whose taints it tolerates"
     if resource is not JOBS and workload.spec.replicas == 0:
         return "it asks for 0 replicas: scale it up"
+    return ""
+
+
+def _comes_later(resource: Resource[WorkloadResource], workload: WorkloadResource, present: int) -> str:
+    """Where its controller creates the next pod only after something else."""
+    if resource is JOBS and workload.status.failed:
+        return f"{workload.status.failed} have failed, and a Job waits before it creates the next, longer each time"
+    if resource is STATEFUL_SETS and present and workload.spec.pod_management_policy == "OrderedReady":
+        return "a StatefulSet creates the next when those before it are ready"
     return ""
 
 

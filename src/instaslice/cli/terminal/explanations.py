@@ -6,11 +6,12 @@ from typing import Final
 
 from instaslice.cli.terminal.plain_table import table_lines
 from instaslice.cli.terminal.plain_text import echo
-from instaslice.controller.explain import Explanation, Stage, WaitingPod
+from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
+from instaslice.kube.core import Pod
 
 MOST_NODES: Final = 4
-"""Nodes named on one line."""
+"""Nodes or pods named on one line."""
 MOST_HOLDERS: Final = 5
 COLUMNS: Final = ("POD", "STAGE", "FOR", "ASKS FOR", "WHY")
 
@@ -29,8 +30,17 @@ def text(explanation: Explanation, now: datetime) -> None:
         uuid = f"  {place.mig_uuid}" if place.mig_uuid else ""
         where = f"{place.profile} at {place.start} of {gpu} on {place.node}"
         echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
-    if explanation.stage is Stage.WAITING:
+    if explanation.stage is Stage.WAITING and not explanation.quoted:
         _waiting(explanation, now)
+
+
+def ended(pods: Sequence[Pod]) -> None:
+    """Print pods of a workload that have ended, in a line for each way to end."""
+    by_phase: dict[str, list[str]] = {}
+    for pod in pods:
+        by_phase.setdefault(pod.status.phase, []).append(pod.metadata.name)
+    for phase, names in sorted(by_phase.items()):
+        echo(f"{len(names)} {phase}, slices released: {_some(names)}")
 
 
 def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
@@ -89,9 +99,9 @@ def _first_clause(message: str) -> str:
     return message
 
 
-def _some(nodes: Sequence[str]) -> str:
-    more = len(nodes) - MOST_NODES
-    return ", ".join(nodes[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NODES
+    return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def age(since: datetime | None, now: datetime) -> str:
