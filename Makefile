@@ -54,7 +54,7 @@ fmt: setup ## Format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages, the table of metrics
+generate: setup ## Write what is generated: the lock, the Go modules, the CRD, the kubelet's messages, the table of metrics, docs/reference
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt -o requirements-runtime.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt --group build -o requirements-build.txt
@@ -63,10 +63,11 @@ generate: setup ## Write what is generated: the lock, the Go modules, the CRD, t
 	$(BIN)/python scripts/write_crds.py
 	$(BIN)/python scripts/write_protos.py
 	$(BIN)/python scripts/write_metrics.py
+	$(BIN)/python scripts/write_reference.py
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/metrics.md
+	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/crds src/instaslice/agent/kubelet docs/metrics.md docs/reference
 
 # The image (docs/image.md). BASE is any image with Python 3.11 or later.
 image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)
