@@ -72,7 +72,7 @@ fmt: setup ## Format, and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-generate: setup ## Write what is generated: the lock, the Go modules, the chart's files, the kubelet's messages, the table of metrics
+generate: setup ## Write what is generated: the lock, the Go modules, the chart's files, the kubelet's messages, the table of metrics, docs/reference
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --group dev -o requirements.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt -o requirements-runtime.txt pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --python-version 3.11 --constraint requirements.txt --group build -o requirements-build.txt
@@ -82,10 +82,11 @@ generate: setup ## Write what is generated: the lock, the Go modules, the chart'
 	$(BIN)/python scripts/write_values.py
 	$(BIN)/python scripts/write_protos.py
 	$(BIN)/python scripts/write_metrics.py
+	$(BIN)/python scripts/write_reference.py
 
 verify: check ## Check, and compare what is generated
 	$(MAKE) generate
-	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/files src/instaslice/agent/kubelet docs/metrics.md docs/values.md
+	git diff --exit-code -- requirements.txt requirements-runtime.txt requirements-build.txt bench/requirements.txt src/instaslice/local/modules charts/instaslice/files src/instaslice/agent/kubelet docs/metrics.md docs/values.md docs/reference
 
 # The image (docs/image.md). BASE is any image with Python 3.11 or later.
 image: setup ## Build the container image with docker, podman or buildah, without a registry too (IMG=name BASE=image)

@@ -24,6 +24,7 @@ from instaslice.agent.resources import advertised, correction
 from instaslice.agent.served_node import ServedNode
 from instaslice.agent.usage import in_use
 from instaslice.api.instaslice import EMPTY_STATUS, INSTASLICES, Allocation, Instaslice, PreparedSlice
+from instaslice.api.reasons import NodeEvent, ServingReason
 from instaslice.api.writing import CONCURRENT_WRITES, STATUS_COOLDOWN, UNTRACKED, cooldown
 from instaslice.drivers.executor import GpuExecutor
 from instaslice.errors import InstasliceError
@@ -259,7 +260,7 @@ class AgentProcess:
         self._stop(name)
         status = unserved(instaslice, str(error), self._clock.now())
         if status != instaslice.status:
-            self._warn(_reference(instaslice), "NoDriver", "Discover", str(error))
+            self._warn(_reference(instaslice), ServingReason.NO_DRIVER, "Discover", str(error))
             ops = [same_object(instaslice.metadata.uid), *report.patch(None, status)]
             with suppress(NotFound):
                 async with self._writing:
@@ -307,7 +308,7 @@ class AgentProcess:
 
     def _warn_no_slice(self, note: str) -> None:
         for served in self._served.values():
-            served.warn("NoSlice", "Allocate", note)
+            served.warn(NodeEvent.NO_SLICE, "Allocate", note)
 
     def _warn(self, regarding: ObjectReference, reason: str, action: str, note: str) -> None:
         log.warning("%s: %s", regarding.name, note, extra=about(node=regarding.name))
@@ -315,7 +316,7 @@ class AgentProcess:
 
 
 def _warn_failed(warn: Warn, failed: PreparedSlice) -> None:
-    warn("SliceFailed", "Create", f"{failed.profile} at {failed.start}: {failed.reason}")
+    warn(NodeEvent.SLICE_FAILED, "Create", f"{failed.profile} at {failed.start}: {failed.reason}")
 
 
 def _reference(instaslice: Instaslice) -> ObjectReference:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from instaslice.agent import fault_annotation
 from instaslice.agent.gpu_source import ApplyAnnotations, Warn
 from instaslice.api import names
+from instaslice.api.reasons import NodeEvent
 from instaslice.drivers import Driver
 from instaslice.drivers.emulated import EmulatedDriver
 from instaslice.drivers.latencies import INSTANT, Latencies
@@ -58,7 +59,7 @@ class Emulation:
     def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, ApplyAnnotations]:
         """Raises what `driver` raises. Faults change with the node's annotations, which are watched anyway."""
         driver = self.driver(node)
-        return driver, AnnotationControl(driver, partial(warn, "BadFault", "Emulate")).apply
+        return driver, AnnotationControl(driver, partial(warn, NodeEvent.BAD_FAULT, "Emulate")).apply
 
     def driver(self, node: Node) -> EmulatedDriver:
         """Raises BadInput, UnknownModel, Unsupported, or DriverError where its state file cannot be read."""

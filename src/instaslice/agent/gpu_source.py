@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Protocol
 
 from instaslice.agent.health_watch import WatchedDriver
+from instaslice.api.reasons import NodeEvent
 from instaslice.drivers import Driver
 from instaslice.drivers.nvml.driver import NvmlDriver
 from instaslice.kube.clock import Clock
@@ -58,7 +59,7 @@ class Hardware:
 
     def connect(self, node: Node, warn: Warn, changed: Callable[[], None]) -> tuple[Driver, ApplyAnnotations]:
         for gpu, why in self.driver.left_alone.items():
-            warn("GpuLeftAlone", "Discover", f"{gpu} is left alone: {why}")
+            warn(NodeEvent.GPU_LEFT_ALONE, "Discover", f"{gpu} is left alone: {why}")
         for each in self._watched.unresponsive():
             warn(each.unhealthy.reason, "Discover", f"{each.unhealthy.message}; it is not used until it answers")
         self._watched.changed = changed

@@ -21,6 +21,7 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
+from instaslice.api.reasons import GpusReason, ServingReason
 from instaslice.api.summary import summary
 from instaslice.drivers import GpuUuid, Unhealthy, UnhealthyReason
 from instaslice.drivers import driver as drivers
@@ -146,7 +147,11 @@ class NodeAgent:
         generation = self._spec[1] if self._spec else 0
         now = self._context.clock.now()
         before = self._conditions
-        ready = (ConditionStatus.FALSE, "KubeletSilent") if kubelet_silence else (ConditionStatus.TRUE, "Serving")
+        ready = (
+            (ConditionStatus.FALSE, ServingReason.KUBELET_SILENT)
+            if kubelet_silence
+            else (ConditionStatus.TRUE, ServingReason.SERVING)
+        )
         self._conditions = (
             _condition(before, READY, *ready, truncated(kubelet_silence), now),
             self._gpus_ready(before, now),
@@ -170,7 +175,7 @@ class NodeAgent:
             **{each.gpu.index: (each.gpu.uuid, each.unhealthy) for each in self._workers.values() if each.unhealthy},
         }
         if not unhealthy:
-            return _condition(before, GPUS_READY, ConditionStatus.TRUE, "AllWell", "", now)
+            return _condition(before, GPUS_READY, ConditionStatus.TRUE, GpusReason.ALL_WELL, "", now)
         reasons = {each.reason for _, each in unhealthy.values()}
         worst = next(reason for reason in UnhealthyReason if reason in reasons)
         message = "; ".join(_gpu_message(index, uuid, each) for index, (uuid, each) in sorted(unhealthy.items()))
@@ -192,7 +197,7 @@ class NodeAgent:
 def unserved(instaslice: Instaslice, why: str, now: datetime) -> InstasliceStatus:
     """The status of a node whose GPUs cannot be used at all."""
     before = instaslice.status
-    ready = _condition(before.conditions, READY, ConditionStatus.FALSE, "NoDriver", truncated(why), now)
+    ready = _condition(before.conditions, READY, ConditionStatus.FALSE, ServingReason.NO_DRIVER, truncated(why), now)
     generation = instaslice.metadata.generation
     return msgspec.structs.replace(before, observed_generation=generation, gpus=(), conditions=(ready,), summary=None)
 

@@ -3,11 +3,13 @@
 names       every name of ours that appears in Kubernetes objects
 bounds      how long a string and how large a number in our objects may be
 instaslice  the Instaslice object of a node: what is allocated (spec) and what exists (status)
+reasons     the reasons of our conditions and Events
 pods        how we read a pod: its gate, our annotations, what its containers hold together
 geometries  a GPU model as it is in a status, and back
 node_resources  what GPUs could hold at most
 nvidia_labels   node labels of a static MIG layout, as NVIDIA writes them
 snapshot    everything a cluster says at one moment: lists of one revision
+live_snapshot  the same, kept current by watches
 summary     what `kubectl get instaslices` prints, from a status
 roles       what each of our processes may do, as RBAC rules
 writing     how the two writers of an Instaslice object limit their load on the API server

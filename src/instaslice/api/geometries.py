@@ -10,7 +10,7 @@ from typing import Annotated, Self
 import msgspec
 
 from instaslice.api.bounds import Count, Name, ProfileText, Size, Start, bounded_list
-from instaslice.geometry import Model
+from instaslice.geometry import Model, States, TooManyLayouts
 from instaslice.kube.meta import ApiStruct
 
 
@@ -29,10 +29,15 @@ class ProfileGeometry(ApiStruct, frozen=True):
 
     name: ProfileText
     size: Size
+    """How many memory slices it takes."""
     starts: Annotated[tuple[Start, ...], bounded_list(128)]
+    """The memory slices at which it may start."""
     limit: Count
+    """How many fit one GPU at most."""
     compute: Count
+    """Compute slices."""
     gb: Count
+    """GB of memory by its name."""
     engines: EngineCounts = EngineCounts()
 
 
@@ -43,6 +48,7 @@ class ModelGeometry(ApiStruct, frozen=True):
     memory_slices: Size
     compute_slices: Count
     memory_gb: Count
+    """GB of memory of the whole GPU."""
     engines: EngineCounts = EngineCounts()
     profiles: Annotated[tuple[ProfileGeometry, ...], bounded_list(64, "name")] = ()
 
@@ -55,3 +61,16 @@ class ModelGeometry(ApiStruct, frozen=True):
     def model(self) -> Model:
         """What placement works with: the same states as on the node."""
         return msgspec.convert(self, Model, from_attributes=True)
+
+    def checked(self) -> Model | str:
+        """The model, or why no GPU can be like that: nothing is placed by it, and its states are not enumerated."""
+        model = self.model()
+        for profile in model.profiles:
+            for start in profile.starts:
+                if start + profile.size > model.memory_slices:
+                    return f"{profile.name} at {start} takes {profile.size} of {model.memory_slices} memory slices"
+        try:
+            States.of(model)
+        except TooManyLayouts as error:
+            return str(error)
+        return model

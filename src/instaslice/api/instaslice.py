@@ -73,14 +73,21 @@ class Allocation(ApiStruct, frozen=True):
     id: Id
     pod: PodRef
     container: Label
+    """The first of the pod's containers that uses it."""
     profile: ProfileText
     gpu: Uuid
+    """UUID of the GPU."""
     start: Start
+    """Its first memory slice, counted from 0."""
     size: Size
+    """How many memory slices it takes."""
     state: AllocationState
     cpu: Amount = 0
+    """Milli-cores."""
     memory: Amount = 0
+    """Bytes."""
     reason: Message = ""
+    """Why it is being deleted."""
 
     @property
     def wanted(self) -> bool:
@@ -102,9 +109,11 @@ class GpuStatus(ApiStruct, frozen=True):
 
     uuid: Uuid
     index: Count
+    """Its number in the machine."""
     model: Name
     health: Health
     reason: Message = ""
+    """What is wrong with it."""
 
 
 class PreparedSlice(ApiStruct, frozen=True):
@@ -112,14 +121,21 @@ class PreparedSlice(ApiStruct, frozen=True):
 
     id: Id
     gpu: Uuid
+    """UUID of the GPU."""
     profile: ProfileText
     start: Start
+    """Its first memory slice, counted from 0."""
     size: Size
+    """How many memory slices it takes."""
     state: SliceState
     mig_uuid: Uuid | None = None
+    """What programs address it by."""
     gi: Count | None = None
+    """Its GPU instance, by the driver's number."""
     ci: Count | None = None
+    """Its compute instance, by the driver's number."""
     reason: Message = ""
+    """Why it failed, or why it is not destroyed yet."""
     holder: Annotated[str, Meta(max_length=64)] | None = None
     """Of a foreign slice: the uid of the pod that holds it by the kubelet's word; empty where the kubelet names none,
     left out where there is no kubelet to ask."""
@@ -144,15 +160,20 @@ class Summary(ApiStruct, frozen=True):
     """The node in a few words, for tables: a printer column can only quote a field."""
 
     gpus: Message
+    """How many of which model."""
     slices: Count
+    """How many exist."""
     free_memory: Message
+    """GB that no slice takes on healthy GPUs, of all."""
 
 
 class InstasliceStatus(ApiStruct, frozen=True):
     """What is on this node. Written by its agent alone. `observedGeneration` is the spec that it has taken note of."""
 
     observed_generation: Amount  # no default: a status must not be empty, see Spec
+    """The generation of the spec that the agent has taken note of."""
     boot_id: Uuid | None = None
+    """Changes when the machine restarts: all slices are gone then."""
     models: Annotated[tuple[ModelGeometry, ...], bounded_list(16, "name")] = ()
     gpus: Annotated[tuple[GpuStatus, ...], bounded_list(64, "uuid")] = ()
     slices: Annotated[tuple[PreparedSlice, ...], bounded_list(1024, "id")] = ()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
@@ -16,7 +16,7 @@ from instaslice.errors import InstasliceError
 from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Namespace, Node, Pod
-from instaslice.kube.errors import Forbidden, NotFound
+from instaslice.kube.errors import Forbidden, NotFound, Unreadable
 from instaslice.kube.meta import Key, Object, key_of
 from instaslice.kube.resource import Resource
 from instaslice.kube.storage import STORAGE_KINDS, StorageObject
@@ -29,6 +29,11 @@ class UnreadObject(NamedTuple):
 
     object: str
     why: str
+
+    @classmethod
+    def of(cls, resource: Resource[Any], key: Key, error: Unreadable) -> Self:
+        why = str(error).removeprefix(f"{resource.kind} {key} ")
+        return cls(f"{resource.kind.lower()} {key}", why)
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,18 @@ class ClusterSnapshot:
     """Claims, volumes and what goes with them; None where they may not be read."""
     lease: Lease | None = None
     """The controller's; None where it is kept elsewhere or may not be read."""
+    forbidden: Sequence[str] = ()
+    """Of pods, nodes and Instaslice objects, those that may not be listed, by their plural."""
 
     @classmethod
-    async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False) -> Self:
-        """`scheduling` reads namespaces, storage and the controller's Lease too. Raises InstasliceError where
-        InstaSlice is not installed."""
-        version = await client.version(PODS)
+    async def read(cls, client: Client, clock: Clock, *, scheduling: bool = False, partial: bool = False) -> Self:
+        """`scheduling` reads namespaces, storage and the controller's Lease too; `partial` leaves out what the caller
+        may not list instead of raising Forbidden. Raises InstasliceError where InstaSlice is not installed."""
+        forbidden = await _forbidden(client) if partial else []
+        version = await client.version(next((each for each in _KINDS if each.plural not in forbidden), PODS))
         unread: list[UnreadObject] = []
         try:
-            instaslices = await _list(client, INSTASLICES, version, unread)
+            instaslices = await _unless(forbidden, client, INSTASLICES, version, unread)
         except NotFound:
             raise InstasliceError("the cluster has no Instaslice objects: InstaSlice is not installed there") from None
         namespaces: list[Namespace] = []
@@ -72,12 +80,13 @@ class ClusterSnapshot:
             namespaces=namespaces,
             storage=storage,
             lease=lease,
-            pods=await _list(client, PODS, version, unread),
-            nodes=await _list(client, NODES, version, unread),
+            pods=await _unless(forbidden, client, PODS, version, unread),
+            nodes=await _unless(forbidden, client, NODES, version, unread),
             instaslices=instaslices,
             now=clock.now(),
             version=version,
             unread=unread,
+            forbidden=forbidden,
         )
 
     @classmethod
@@ -88,14 +97,36 @@ class ClusterSnapshot:
         return cls(pods=pods, nodes=(), instaslices=(), now=clock.now(), storage=None, unread=unread)
 
 
+_KINDS: Final[tuple[Resource[Any], ...]] = (PODS, NODES, INSTASLICES)
+
+
+async def _forbidden(client: Client) -> list[str]:
+    found: list[str] = []
+    refusal: Forbidden | None = None
+    for kind in _KINDS:
+        try:
+            await client.version(kind)
+        except Forbidden as error:
+            found.append(kind.plural)
+            refusal = error
+        except NotFound:
+            continue  # the list says what that means
+    if refusal is not None and len(found) == len(_KINDS):
+        raise refusal
+    return found
+
+
+async def _unless(
+    forbidden: Sequence[str], client: Client, resource: Resource[T], version: str, unread: list[UnreadObject]
+) -> list[T]:
+    return [] if resource.plural in forbidden else await _list(client, resource, version, unread)
+
+
 async def _list(
     client: Client, resource: Resource[T], version: str, unread: list[UnreadObject], selector: Selector = EVERYTHING
 ) -> list[T]:
     found: list[T] = []
     async for page in client.pages(resource, selector, version=version):
         found += page.items or ()
-        for each in page.unreadable:
-            name = key_of(each)
-            why = str(each.error).removeprefix(f"{resource.kind} {name} ")
-            unread.append(UnreadObject(f"{resource.kind.lower()} {name}", why))
+        unread += [UnreadObject.of(resource, key_of(each), each.error) for each in page.unreadable]
     return found

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from instaslice.api import names
+from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.plain_text import echo
@@ -49,8 +50,7 @@ Examples:
     metavar="SECONDS",
     help="Check repeatedly until nothing is wrong, for at most this long. A busy cluster has transient findings.",
 )
-@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+@cluster_options
 def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
     """Check that pods, nodes and Instaslice objects agree with each other, whether the nodes serve, and what they stand
     on: webhook, policies, controller, definition, quotas. Changes nothing: the pods that it creates are dry runs.

@@ -2,6 +2,7 @@
 
 import click
 
+from instaslice.cli.terminal import completions
 from instaslice.errors import BadInput
 from instaslice.local import cluster as clusters
 from instaslice.local.cluster import Cluster
@@ -16,7 +17,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completions.clusters)
 @click.option("--all", "everything", is_flag=True, help="Every local cluster of this user.")
 def command(name: str | None, everything: bool) -> None:
     """Stop a local cluster and remove everything it left: processes, mounts, bridge, cgroups, files.
@@ -28,5 +29,5 @@ def command(name: str | None, everything: bool) -> None:
     for cluster in clusters.all_clusters() if everything else [Cluster(name or "default")]:
         # Of all, one may have been removed by somebody else meanwhile.
         if not cluster.down() and not everything:
-            raise LocalError(f"no cluster {cluster.name!r}; `instaslice status` lists them")
+            raise LocalError(f"no cluster {cluster.name!r}; `instaslice clusters` lists them")
         click.echo(f"Cluster {cluster.name!r} is gone.")

@@ -7,7 +7,8 @@ import click
 
 from instaslice.api import names
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.cli.terminal import explanations
+from instaslice.cli.terminal import completions, explanations
+from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.explained_workloads import (
     KINDS,
@@ -41,12 +42,22 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME | ds/NAME | rs/NAME]", required=False)
-@click.option("-n", "--namespace", type=ObjectName(namespace=True), help="[default: that of the kubeconfig's context]")
+@click.argument(
+    "name",
+    metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME | ds/NAME | rs/NAME]",
+    required=False,
+    shell_complete=completions.workloads,
+)
+@click.option(
+    "-n",
+    "--namespace",
+    type=ObjectName(namespace=True),
+    shell_complete=completions.namespaces,
+    help="[default: that of the kubeconfig's context]",
+)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All that waits, in all namespaces.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
-@click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
+@cluster_options
 @click.option(
     "--policy",
     type=click.Choice(policies.names()),

@@ -33,7 +33,7 @@ Examples:
   instaslice simulate --fill --load 1.05 --policy all       nothing ends: how full it gets
   instaslice simulate --trace jobs.jsonl --create-ms 250 --destroy-ms 100 --policy dra --policy adaptive
   instaslice simulate --trace pods.csv --fraction-as compute --resample --load 1.0
-  instaslice simulate --bound --pods 5000 --report out.html the bound on any policy, and a page with charts
+  instaslice simulate --bound --pods 5000 --report out.html  the bound on any policy, and a page with charts
   instaslice simulate --find-gpus --target 99%              the nodes with which 99 % of that demand find room
 
 \b

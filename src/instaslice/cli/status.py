@@ -1,110 +1,107 @@
-"""`instaslice status`: local clusters and their components."""
+"""`instaslice status`: the fleet of a cluster: GPUs as bars, what still fits, and who waits in which position."""
 
 import asyncio
+import difflib
+import logging
+import os
 import sys
+from collections.abc import Collection
+from pathlib import Path
 
 import click
-import msgspec
+from rich.console import Console
 
-from instaslice.kube.errors import KubeError, Unreachable
-from instaslice.local import cluster as clusters
-from instaslice.local.cluster import Cluster
-from instaslice.local.errors import LocalError
+from instaslice.api.instaslice import INSTASLICES
+from instaslice.api.live_snapshot import LiveSnapshot
+from instaslice.api.snapshot import ClusterSnapshot
+from instaslice.cli.terminal import completions
+from instaslice.cli.terminal.cluster_options import cluster_options
+from instaslice.cli.terminal.documents import print_document
+from instaslice.cli.terminal.fleet_picture import Detail, fitting_detail, fleet_picture
+from instaslice.cli.terminal.fleet_watch import follow
+from instaslice.cli.terminal.signals import run_until_signalled
+from instaslice.controller.fleet_status import FleetStatus, fleet_status
+from instaslice.errors import BadInput
+from instaslice.kube.client import Client
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.transport import INTERACTIVE
+from instaslice.placement import policies
 
-ANSWER_SECONDS = 5.0
-
+WIDTH_OF_LOGS = 120
+"""Characters per line where nothing says how wide the output is."""
 EXAMPLES = """\b
 Examples:
-  instaslice status                  every local cluster
-  instaslice status second -o json   one of them, for programs
+  instaslice status                      the fleet of the kubeconfig's cluster
+  instaslice status --watch              drawn again whenever it changes; Ctrl-C ends it
+  instaslice status --watch | tee log    each change as a line
+  instaslice status -o wide              every GPU, slice and waiting pod, with MIG UUIDs
+  instaslice status --node gpu-3         one node, in full
+  instaslice status -o json              for programs; also yaml
 """
 
 
-class ClusterStatus(msgspec.Struct):
-    name: str
-    kubernetes: str
-    server: str
-    kubeconfig: str
-    nodes: int
-    gpus_per_node: int
-    model: str
-    real_node: bool
-    bare: bool
-    components: dict[str, bool]
-    nodes_ready: int | None = None
-    """None while the API server does not answer."""
-
-
 @click.command(epilog=EXAMPLES)
-@click.argument("name", required=False)
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(name: str | None, output: str) -> None:
-    """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
-    rows: list[ClusterStatus] = []
-    unreadable: list[Exception] = []
-    for cluster in [Cluster(name)] if name else clusters.all_clusters():
-        try:
-            rows.append(_row(cluster))
-        except (LocalError, KubeError) as error:
-            unreadable.append(error)
-    if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(rows)).decode())
-    elif not (rows or unreadable):
-        click.echo("No local cluster. `instaslice up` starts one.")
-    else:
-        _table(rows)
-    for why in unreadable:
-        click.echo(f"error: {why}", err=True)
-    if unreadable or not all(running for row in rows for running in row.components.values()):
-        sys.exit(1)
+@click.option(
+    "--node",
+    "nodes",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=completions.nodes,
+    help="Only this node, in full; may be repeated.",
+)
+@click.option("-w", "--watch", is_flag=True, help="Go on, and show every change.")
+@click.option("-o", "--output", type=click.Choice(["text", "wide", "json", "yaml"]), default="text", show_default=True)
+@cluster_options
+@click.option(
+    "--policy",
+    type=click.Choice(policies.names()),
+    default=policies.DEFAULT,
+    show_default=True,
+    help="The policy that the controller runs with.",
+)
+def command(
+    nodes: tuple[str, ...], watch: bool, output: str, kubeconfig: Path | None, context: str | None, policy: str
+) -> None:
+    """Show the fleet: who holds which slice of each GPU, the largest profile that still fits, memory that is free and
+    unusable, and who waits in which position. Changes nothing. A large fleet is summarised: -o wide shows all of it."""
+    logging.getLogger("instaslice").addHandler(logging.NullHandler())  # what it would log is part of what is shown
+
+    detail = Detail.EVERYTHING if output == "wide" or nodes else None
+
+    def observe(cluster: ClusterSnapshot) -> FleetStatus:
+        status = fleet_status(cluster, policies.named(policy))
+        return status.only(nodes) if nodes else status
+
+    async def run() -> None:
+        async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
+            clock = SystemClock()
+            first = await ClusterSnapshot.read(client, clock, scheduling=True, partial=True)
+            _check_names(first, nodes)
+            if not watch:
+                _print(observe(first), output, detail)
+            else:
+                await run_until_signalled(follow(LiveSnapshot(client, clock, first), observe, output, detail))
+
+    asyncio.run(run())
 
 
-def _row(cluster: Cluster) -> ClusterStatus:
-    record = cluster.record()
-    spec = record.spec
-    return ClusterStatus(
-        name=cluster.name,
-        kubernetes=spec.kubernetes,
-        server=cluster.plane().server,
-        kubeconfig=str(cluster.kubeconfig),
-        nodes=spec.nodes,
-        gpus_per_node=spec.gpus,
-        model=spec.model,
-        real_node=spec.real_node,
-        bare=spec.bare,
-        components=cluster.components(),
-        nodes_ready=_nodes_ready(cluster) if cluster.processes.find("kube-apiserver") else None,
-    )
+def _check_names(cluster: ClusterSnapshot, nodes: Collection[str]) -> None:
+    """Raises BadInput where there is no such node."""
+    if nodes and INSTASLICES.plural in cluster.forbidden:
+        raise BadInput(f"--node needs the Instaslice objects: grant `list` on {INSTASLICES.plural}.{INSTASLICES.group}")
+    there = [each.metadata.name for each in cluster.instaslices]
+    for name in nodes:
+        if name not in there:
+            near = difflib.get_close_matches(name, there, n=3)
+            hint = f"; did you mean {', '.join(near)}?" if near else ""
+            raise BadInput(f"no node {name} has an Instaslice object{hint}; `kubectl get instaslices` lists them")
 
 
-def _nodes_ready(cluster: Cluster) -> int | None:
-    async def count() -> int:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await cluster.count_ready()
-
-    try:
-        return asyncio.run(count())
-    except (TimeoutError, Unreachable):
-        return None
-
-
-def _table(rows: list[ClusterStatus]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-
-    console = Console(soft_wrap=True)
-    for row in rows:
-        table = Table("COMPONENT", "STATE", box=None, pad_edge=False)
-        for component, running in row.components.items():
-            table.add_row(component, "running" if running else "[red]not running[/red]")
-        real = " and a real one" if row.real_node else ""
-        bare = ", without InstaSlice" if row.bare else ""
-        ready = ", the API server does not answer" if row.nodes_ready is None else f", {row.nodes_ready} ready"
-        console.print(f"[bold]{row.name}[/bold]  Kubernetes {row.kubernetes}  {row.server}")
-        console.print(f"{row.nodes} emulated nodes of {row.gpus_per_node} {row.model}{real}{ready}{bare}")
-        console.print(f"export KUBECONFIG={row.kubeconfig}", highlight=False)
-        console.print(table)
-        if not all(row.components.values()):
-            console.print(
-                f"`instaslice up {row.name}` starts what is missing; `instaslice down {row.name}` removes the cluster."
-            )
+def _print(status: FleetStatus, output: str, detail: Detail | None) -> None:
+    if output in ("json", "yaml"):
+        print_document(status, output)
+        return
+    console, cut = Console(), sys.stdout.isatty()
+    width = console.width if cut or os.environ.get("COLUMNS") else WIDTH_OF_LOGS
+    shown = fitting_detail(status) if detail is None else detail
+    console.print(fleet_picture(status, shown, width, cut=cut), crop=cut)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from instaslice.cli.terminal import completions
 from instaslice.cli.terminal.program_source import source_options
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import LATENCIES, Cluster, ClusterSpec
@@ -45,10 +46,10 @@ def _controller_flags(_: click.Context, __: click.Parameter, given: tuple[str, .
 
 
 @click.command(epilog=EXAMPLES)
-@click.argument("name", default="default")
+@click.argument("name", default="default", shell_complete=completions.clusters)
 @click.option("--nodes", type=int, help=f"Emulated GPU nodes.  [default: {NEW.nodes}]")
 @click.option("--gpus", type=int, help=f"GPUs on each of them.  [default: {NEW.gpus}]")
-@click.option("--model", help=f"Their model.  [default: {NEW.model}]")
+@click.option("--model", shell_complete=completions.models, help=f"Their model.  [default: {NEW.model}]")
 @click.option("--real-node", is_flag=True, default=None, help="Add a real kubelet with containerd on this machine.")
 @click.option("--kueue", is_flag=True, default=None, help="Add Kueue.")
 @click.option("--bare/--no-bare", default=None, help="Kubernetes alone, without InstaSlice.  [default: no-bare]")
@@ -83,6 +84,6 @@ def command(name: str, port: int, source: Source, **changes: int | str | bool | 
   export PATH={Path(cluster.record().programs["kubectl"]).parent}:$PATH
   kubectl get {"nodes" if spec.bare else "nodes,instaslices"}
 
-  instaslice status{suffix}
+  instaslice clusters{suffix}
   instaslice down{suffix}"""
     )

@@ -24,6 +24,8 @@
     explain            everything there is to say of one pod, and all pods that wait
     explanation        what can be said of a pod, and what it says by itself
     quoted_condition   what its condition says, for those who may read no more
+    fleet_status       the whole fleet: who holds which slot of each GPU, what still fits, who waits
+    held_slots         what takes room on a GPU
     slice_holders      who holds the slices that a pod waits for
     requests           what kube-scheduler counts for a pod: CPU, memory, storage and the rest
     pod_request        its slices and amounts, worked out once for a pod

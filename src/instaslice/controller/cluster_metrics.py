@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from instaslice.api.reasons import PodReason
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.ledger import HEALTH, UNREADABLE, UNREADY
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.node_record import NodeRecord
-from instaslice.controller.pod_condition import Reason
 from instaslice.controller.pod_reconciler import SILENT
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.state_times import StateTimes
@@ -53,7 +53,7 @@ class ClusterMetrics:
 
     def _pods(self) -> Iterator[Reading]:
         yield metrics.ALLOCATIONS, {(phase.value,): count for phase, count in self._times.allocations().items()}
-        reasons = Counter(dict.fromkeys([*map(str, Reason), UNKNOWN], 0))
+        reasons = Counter(dict.fromkeys([*map(str, PodReason), UNKNOWN], 0))
         for reason, count in self._times.waiting().items():
             reasons[reason if reason in reasons else UNKNOWN] += count
         yield metrics.WAITING_PODS, {(reason,): count for reason, count in reasons.items()}

@@ -19,6 +19,7 @@ from prometheus_client import CollectorRegistry
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.api.pods import gated
+from instaslice.api.reasons import PodReason
 from instaslice.api.writing import CONCURRENT_WRITES
 from instaslice.controller import patches
 from instaslice.controller.autoscaling import AutoscalingHints
@@ -30,7 +31,7 @@ from instaslice.controller.kept_quotas import KeptQuotas
 from instaslice.controller.learning import Learning
 from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
-from instaslice.controller.pod_condition import PodCondition, Reason
+from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.spec_writer import SpecWriter
 from instaslice.controller.state_times import StateTimes
@@ -276,13 +277,13 @@ class Controller:
         if not self._leads():
             return NOT_LEADING_SECONDS
         message = f"{reason}; its slices were released. Create it again"
-        status = {"phase": "Failed", "reason": "SliceReleased", "message": message}
+        status = {"phase": "Failed", "reason": PodReason.SLICE_RELEASED, "message": message}
         # With the version that we judged by: bound meanwhile, it lives.
         body = {"metadata": {"resourceVersion": pod.metadata.resource_version}, "status": status}
         # The reason stays until then: what goes wrong on the way is tried again.
         with suppress(NotFound):
             await self._client.merge(PODS, key_of(pod), body, manager=names.CONTROLLER, subresource="status")
-            self._conditions.event(pod, PodCondition(False, Reason.SLICE_RELEASED, message, warning=True))
+            self._conditions.event(pod, PodCondition(False, PodReason.SLICE_RELEASED, message, warning=True))
         self.orders.why_failed.pop(uid, None)
         return None
 

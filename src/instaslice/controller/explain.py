@@ -12,6 +12,7 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.api.pods import gated, was_given_slices, why_unbound
+from instaslice.api.reasons import PodReason
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
@@ -35,7 +36,7 @@ from instaslice.controller.feasible_nodes import (
 )
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
-from instaslice.controller.pod_condition import PodCondition, Reason, condition_of
+from instaslice.controller.pod_condition import PodCondition, condition_of
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.slice_holders import holders, rollout
@@ -130,7 +131,7 @@ class Explainer:
         if self._stopped:
             return f"fits now, but {self._stopped}"
         written = pod.condition(names.SLICE_READY)
-        if written is not None and written.reason == Reason.WAITING:
+        if written is not None and written.reason == PodReason.WAITING:
             # It may know more: that an agent does not answer, or which GPUs it reserves for another pod.
             return f"fits now by what the API server holds, but the controller said: {written.message}"
         turn = "about to be placed"
@@ -196,7 +197,7 @@ def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tup
     reservation = state.ledger.reservations.get(pod.metadata.uid)
     stage = Stage.STARTING if reservation is not None and reservation.phase(pod) is Phase.CREATED else Stage.CREATING
     written = pod.condition(names.SLICE_READY)
-    if stage is Stage.STARTING and written is not None and written.reason == Reason.UNGATE_REFUSED:
+    if stage is Stage.STARTING and written is not None and written.reason == PodReason.UNGATE_REFUSED:
         return stage, written.message  # only the controller has the API server's answer
     if condition is not None and written is not None and reservation is not None and reservation.unanswered:
         # Only the controller knows its own time limit, and where the pod was before.

@@ -26,7 +26,7 @@ from instaslice.api.summary import holds_slot
 from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
-from instaslice.geometry import Model, States, TooManyLayouts
+from instaslice.geometry import Model
 from instaslice.observe.logs import about
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
@@ -442,7 +442,7 @@ class Ledger:
             return f"it is of a model {gpu.model} that is not listed"
         found = self._models.get(geometry)
         if found is None:
-            found = self._models[geometry] = _checked(geometry.model())
+            found = self._models[geometry] = geometry.checked()
         return found
 
 
@@ -454,16 +454,3 @@ def _log_dropped(node: NodeName, allocation: Allocation, error: FleetError) -> N
 
 def _holds(pod: PodRef, holder: str | None, *, disputed: bool) -> bool:
     return holder == pod.uid or (holder is None and not disputed)
-
-
-def _checked(model: Model) -> Model | str:
-    """The model, or why no GPU can be like that: nothing is placed by it, and its states are not enumerated."""
-    for profile in model.profiles:
-        for start in profile.starts:
-            if start + profile.size > model.memory_slices:
-                return f"{profile.name} at {start} takes {profile.size} of {model.memory_slices} memory slices"
-    try:
-        States.of(model)
-    except TooManyLayouts as error:
-        return str(error)
-    return model

@@ -6,11 +6,11 @@ quotes it.
 
 from collections import Counter
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import islice
 
 from instaslice.api import names
 from instaslice.api.pods import gated, other_gates, why_unbound
+from instaslice.api.reasons import PodReason
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.feasible_nodes import (
     CORDONED,
@@ -37,31 +37,13 @@ MOST_LATER = 50
 """Nodes that would hold a pod later: so many are looked at, some are named."""
 
 
-class Reason(StrEnum):
-    """The reasons that the condition of a pod can have."""
-
-    GATED = "Gated"
-    BAD_REQUEST = "BadRequest"
-    WAITING = "Waiting"
-    WAITING_FOR_VOLUME = "WaitingForVolume"
-    CREATING = "Creating"
-    UNGATE_REFUSED = "UngateRefused"
-    NODE_NOT_SERVING = "NodeNotServing"
-    SLICE_READY = "SliceReady"
-    NOT_BOUND = "NotBound"
-    GPU_UNHEALTHY = "GpuUnhealthy"
-    SLICE_LOST = "SliceLost"
-    SLICE_RELEASED = "SliceReleased"
-    SET_ASIDE = "SetAside"
-
-
 @dataclass(frozen=True, slots=True)
 class PodCondition:
     """The condition SliceReady of a pod. Another `reason` is written at once, another message with it only where
     `substance` has changed."""
 
     ready: bool
-    reason: Reason
+    reason: PodReason
     message: str
     warning: bool = False
     message_matters: bool = False
@@ -77,7 +59,7 @@ def condition_of(state: ClusterState, placer: PodPlacer, uid: str) -> PodConditi
         return None
     if why := state.quarantine.why(ObjectKind.POD, uid):
         message = f"InstaSlice cannot handle this pod and leaves it alone, with all it holds, until it changes: {why}"
-        return PodCondition(False, Reason.SET_ASIDE, message, warning=True)
+        return PodCondition(False, PodReason.SET_ASIDE, message, warning=True)
     reservation = state.ledger.reservations.get(uid)
     if reservation is not None:
         return _gated(state, reservation, pod) if gated(pod) else _ungated(state, reservation, pod)
@@ -91,21 +73,21 @@ def _gated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondit
         again = f" (placed again: {reservation.replaces})" if reservation.replaces else ""
         silent = "the agent there has not answered yet; " if reservation.unanswered else ""
         until = f"{silent}after {reservation.create_seconds:.0f} s the pod is placed elsewhere"
-        return PodCondition(False, Reason.CREATING, f"{where}: being created{again}; {until}", message_matters=True)
+        return PodCondition(False, PodReason.CREATING, f"{where}: being created{again}; {until}", message_matters=True)
     if why := reservation.ungate_refused:
         message = f"{where}: created, but the gate stays, as the API server refuses its removal: {why}"
-        return PodCondition(False, Reason.UNGATE_REFUSED, message, warning=True)
+        return PodCondition(False, PodReason.UNGATE_REFUSED, message, warning=True)
     if unready := state.ledger.nodes[reservation.node].unready:
         message = f"{where}: created, but no pod can start there now: {unready}"
-        return PodCondition(False, Reason.NODE_NOT_SERVING, message)
-    return PodCondition(False, Reason.CREATING, f"{where}: created, and about to be ungated")
+        return PodCondition(False, PodReason.NODE_NOT_SERVING, message)
+    return PodCondition(False, PodReason.CREATING, f"{where}: created, and about to be ungated")
 
 
 def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCondition:
     if reservation.overdue and not pod.spec.node_name:
         why = f"not bound to node {reservation.node} ({why_unbound(pod)})"
         return PodCondition(
-            False, Reason.NOT_BOUND, f"{why}; keeps its slices until another pod needs them", warning=True
+            False, PodReason.NOT_BOUND, f"{why}; keeps its slices until another pod needs them", warning=True
         )
     if failed := reservation.failed:
         return _slice_lost(pod, failed)
@@ -113,13 +95,13 @@ def _ungated(state: ClusterState, reservation: Reservation, pod: Pod) -> PodCond
     gpus = dict.fromkeys(tracked.grant.gpu for tracked in reservation.allocations)
     unhealthy = [closed[gpu][HEALTH] for gpu in gpus if HEALTH in closed.get(gpu, {})]
     if unhealthy:
-        return PodCondition(False, Reason.GPU_UNHEALTHY, "; ".join(unhealthy), warning=True)
-    return PodCondition(True, Reason.SLICE_READY, f"{_listed(state, reservation)} on node {reservation.node}")
+        return PodCondition(False, PodReason.GPU_UNHEALTHY, "; ".join(unhealthy), warning=True)
+    return PodCondition(True, PodReason.SLICE_READY, f"{_listed(state, reservation)} on node {reservation.node}")
 
 
 def _slice_lost(pod: Pod, why: str) -> PodCondition:
     remedy = "; delete the pod, it cannot use a GPU any more" if pod.metadata.deletion_timestamp is None else ""
-    return PodCondition(False, Reason.SLICE_LOST, why + remedy, warning=True)
+    return PodCondition(False, PodReason.SLICE_LOST, why + remedy, warning=True)
 
 
 def _lost(state: ClusterState, pod: Pod) -> PodCondition:
@@ -138,21 +120,21 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
     """It has the gate, and no slices are reserved for it."""
     uid = pod.metadata.uid
     if others := other_gates(pod):
-        return PodCondition(False, Reason.GATED, f"waits for other gates first: {', '.join(others)}")
+        return PodCondition(False, PodReason.GATED, f"waits for other gates first: {', '.join(others)}")
     if invalid := placer.request(pod).invalid:
         message = f"{invalid}; delete the pod and ask for slices that exist"
-        return PodCondition(False, Reason.BAD_REQUEST, message, warning=True)
+        return PodCondition(False, PodReason.BAD_REQUEST, message, warning=True)
     if why := state.backing_off.get(uid):
-        return PodCondition(False, Reason.WAITING, f"{why}; it is tried again after a backoff")
+        return PodCondition(False, PodReason.WAITING, f"{why}; it is tried again after a backoff")
     if uid not in state.queue:
         return None
     if held := state.filters.for_pod(pod).rules_out_all:
-        return PodCondition(False, Reason.WAITING_FOR_VOLUME, held, message_matters=True)
+        return PodCondition(False, PodReason.WAITING_FOR_VOLUME, held, message_matters=True)
     refusal = placer.refusal(pod)
     if refusal is None:
         return None
     wait = _Wait(state, placer, pod, refusal)
-    return PodCondition(False, Reason.WAITING, wait.message(), substance=wait.substance)
+    return PodCondition(False, PodReason.WAITING, wait.message(), substance=wait.substance)
 
 
 def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:

@@ -22,6 +22,7 @@ from instaslice.api.pods import (
     was_given_slices,
     why_unbound,
 )
+from instaslice.api.reasons import PodReason
 from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
@@ -43,7 +44,7 @@ log = logging.getLogger(__name__)
 SILENT = "silent"
 """The kind of reason for which the GPUs of a node are closed whose agent does not answer."""
 FIRST_RETRY, LONGEST_RETRY = 5.0, 600.0
-TROUBLE = ("GpuUnhealthy", "NotBound", "SliceLost", "SetAside")
+TROUBLE = (PodReason.GPU_UNHEALTHY, PodReason.NOT_BOUND, PodReason.SLICE_LOST, PodReason.SET_ASIDE)
 """Reasons of a running pod's condition that must be revised when the trouble is over."""
 RECHECK_SECONDS = 10.0
 MOST_ASKED = 50

@@ -10,16 +10,16 @@ import msgspec
 
 from instaslice.api import names
 from instaslice.api.pods import gated
+from instaslice.api.reasons import PodReason
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explanation import SAID_BY_THE_POD, WAITS, Explanation, Stage, WaitingPod, by_itself, changed
-from instaslice.controller.pod_condition import Reason
 from instaslice.kube.core import Pod
 from instaslice.kube.workloads import WorkloadResource
 
 STAGES: dict[str, Stage] = {
-    Reason.CREATING: Stage.CREATING,
-    Reason.UNGATE_REFUSED: Stage.STARTING,
-    Reason.NODE_NOT_SERVING: Stage.STARTING,
+    PodReason.CREATING: Stage.CREATING,
+    PodReason.UNGATE_REFUSED: Stage.STARTING,
+    PodReason.NODE_NOT_SERVING: Stage.STARTING,
 }
 """Reasons of a condition that a pod has before it is past its gate; with any other it waits for room."""
 

@@ -135,7 +135,7 @@ def _holder(node: NodeName, key: Key | None, pod: Pod | None, counts: Counter[st
         owner=" ".join(owner) if owner else "",
         node=node,
         holds=dict(counts),
-        since=_since(pod) if pod is not None else None,
+        since=held_since(pod) if pod is not None else None,
         ending=_ending(pod) if key is not None else "",
     )
 
@@ -148,7 +148,8 @@ def _ending(pod: Pod | None) -> str:
     return "is being deleted" if pod.metadata.deletion_timestamp is not None else ""
 
 
-def _since(pod: Pod) -> datetime | None:
+def held_since(pod: Pod) -> datetime | None:
+    """When the slices of a pod were ready; before, when it was created."""
     ready = pod.condition(names.SLICE_READY)
     if ready is not None and ready.status == "True" and ready.last_transition_time is not None:
         return ready.last_transition_time

@@ -14,8 +14,11 @@ class UnhealthyReason(StrEnum):
     """Why a GPU is unhealthy, as the reason of a condition; the worst first."""
 
     HUNG = "GpuHung"
+    """It does not answer."""
     RESET = "ResetNeeded"
+    """It has to be reset; the message has the command."""
     OTHER = "GpuUnhealthy"
+    """Anything else; the message says what, with the remedy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,6 +86,15 @@ class States:
         """The memory slices taken in a state, as bits."""
         return sum(self.masks[k] for k in self.layouts[state])
 
+    def largest_fit(self, state: int) -> Profile | None:
+        """The largest profile that can still be placed, by memory, then by compute; None where nothing fits."""
+        fitting = [profile for p, profile in enumerate(self.profiles) if self.choices[p][state]]
+        return max(fitting, key=lambda each: (each.size, each.compute, -len(each.name)), default=None)
+
+    def unusable(self, state: int) -> int:
+        """How many free memory slices no further slices can reach, however they are placed."""
+        return self.free[state] - self.kinds.fillable[self.kinds.of[state]]
+
     def maximal(self) -> list[int]:
         """The states into which nothing more can be placed."""
         return [s for s, row in enumerate(self.after) if max(row, default=ILLEGAL) == ILLEGAL]

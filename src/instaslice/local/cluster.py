@@ -105,7 +105,7 @@ class Cluster:
             return msgspec.json.decode(self.layout.record.read_bytes(), type=ClusterRecord)
         except FileNotFoundError:
             raise LocalError(
-                f"no cluster {self.name!r}; `instaslice up` starts one, `instaslice status` lists them"
+                f"no cluster {self.name!r}; `instaslice up` starts one, `instaslice clusters` lists them"
             ) from None
         except msgspec.DecodeError as error:
             raise LocalError(

@@ -129,7 +129,7 @@ def test_a_program_that_does_not_run(tmp_path):
 
 def test_down_and_status_of_a_cluster_that_is_not_there():
     refused(instaslice("down", "bad"), "no cluster 'bad'")
-    refused(instaslice("status", "bad"), "no cluster 'bad'")
+    refused(instaslice("clusters", "bad"), "no cluster 'bad'")
 
 
 def test_an_unreadable_kubeconfig(new_cluster):
@@ -137,11 +137,11 @@ def test_an_unreadable_kubeconfig(new_cluster):
     cluster = new_cluster("torn")
     cluster.up(ClusterSpec(nodes=0, bare=True), Source())
     cluster.kubeconfig.write_text("{ not: [yaml")
-    refused(instaslice("status", cluster.name), str(cluster.kubeconfig))
+    refused(instaslice("clusters", cluster.name), str(cluster.kubeconfig))
     cluster.kubeconfig.unlink()
-    refused(instaslice("status", cluster.name), str(cluster.kubeconfig))
+    refused(instaslice("clusters", cluster.name), str(cluster.kubeconfig))
     assert instaslice("up", cluster.name, "--nodes", "0").returncode == 0
-    assert "0 ready" in instaslice("status", cluster.name).stdout
+    assert "0 ready" in instaslice("clusters", cluster.name).stdout
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a real node needs root")

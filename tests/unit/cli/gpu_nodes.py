@@ -1,6 +1,9 @@
 """Instaslice objects and pods by hand, as the view sees them."""
 
+from datetime import UTC, datetime
+
 import fitting
+import msgspec
 
 from instaslice.api import names
 from instaslice.api.geometries import ModelGeometry
@@ -16,9 +19,13 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
+from instaslice.api.snapshot import ClusterSnapshot
+from instaslice.controller.fleet_status import fleet_status
 from instaslice.geometry import models
 from instaslice.kube.meta import ObjectMeta
+from instaslice.placement import policies
 
+NOW = datetime(2026, 11, 16, 12, 0, tzinfo=UTC)
 A100 = models.named("A100-40GB")
 SIZES = {profile.name: profile.size for profile in A100.profiles}
 
@@ -43,6 +50,13 @@ def node(allocations=(), slices=(), name="gpu-0", health=Health.HEALTHY, reason=
     return Instaslice(
         metadata=ObjectMeta(name=name), spec=InstasliceSpec(allocations=tuple(allocations)), status=status
     )
+
+
+def fleet(*instaslices, **changes):
+    """What `instaslice status` knows of these nodes; `changes` are fields of the FleetStatus."""
+    cluster = ClusterSnapshot(pods=[], nodes=[], instaslices=instaslices, now=NOW, forbidden=["nodes"])
+    found = fleet_status(cluster, policies.named(policies.DEFAULT))
+    return msgspec.structs.replace(found, **{"missing": {}, **changes})
 
 
 def pod(name="train", *, gated=True, phase="Pending", on="", says=None):

@@ -5,7 +5,8 @@ from gpu_nodes import allocation, made, node
 from rich.console import Console
 
 from instaslice.api.instaslice import AllocationState, Health, SliceState
-from instaslice.cli.terminal.bars import PALETTE, SegmentState, bars, colours, segments
+from instaslice.cli.terminal.bars import PALETTE, bars, colours, segments
+from instaslice.controller.held_slots import SlotState
 from instaslice.kube.meta import Key
 
 TRAIN = Key("default", "train")
@@ -15,7 +16,7 @@ def of(instaslice):
     """The segments of its only GPU that are not free: (first cell, cells, state, pod)."""
     at, found = 0, []
     for segment in segments(instaslice, instaslice.status.gpus[0]):
-        if segment.state is not SegmentState.FREE:
+        if segment.state is not SlotState.FREE:
             found.append((at, segment.size, segment.state, segment.pod and segment.pod.name))
         at += segment.size
     assert at == 8, "every memory slice is drawn once"
@@ -33,18 +34,18 @@ def drawn(*nodes, colour=False, width=120):
     "allocations, slices, expected",
     [
         pytest.param([], [], [], id="nothing"),
-        pytest.param([allocation("a")], [], [(0, 1, SegmentState.CREATING, "a")], id="promised and not made yet"),
-        pytest.param([allocation("a", start=3)], [made("a", start=3)], [(3, 1, SegmentState.CREATED, "a")], id="made"),
+        pytest.param([allocation("a")], [], [(0, 1, SlotState.CREATING, "a")], id="promised and not made yet"),
+        pytest.param([allocation("a", start=3)], [made("a", start=3)], [(3, 1, SlotState.CREATED, "a")], id="made"),
         pytest.param(
             [allocation("a", "4g.20gb", 0, AllocationState.UNGATED), allocation("b", "3g.20gb", 4)],
             [made("a", "4g.20gb", 0)],
-            [(0, 4, SegmentState.CREATED, "a"), (4, 4, SegmentState.CREATING, "b")],
+            [(0, 4, SlotState.CREATED, "a"), (4, 4, SlotState.CREATING, "b")],
             id="a 4g that is there beside a 3g that comes",
         ),
         pytest.param(
             [allocation("a", state=AllocationState.DELETING)],
             [made("a")],
-            [(0, 1, SegmentState.DELETING, "a")],
+            [(0, 1, SlotState.DELETING, "a")],
             id="being destroyed",
         ),
         pytest.param(
@@ -57,14 +58,14 @@ def drawn(*nodes, colour=False, width=120):
         pytest.param(
             [allocation("a")],
             [made("a", state=SliceState.FAILED)],
-            [(0, 1, SegmentState.FAILED, "a")],
+            [(0, 1, SlotState.FAILED, "a")],
             id="refused by the GPU",
         ),
-        pytest.param([], [made("x", state=SliceState.FOREIGN)], [(0, 1, SegmentState.FOREIGN, None)], id="nobody's"),
+        pytest.param([], [made("x", state=SliceState.FOREIGN)], [(0, 1, SlotState.FOREIGN, None)], id="nobody's"),
         pytest.param(
             [allocation("old", start=0, state=AllocationState.DELETING), allocation("new", start=0)],
             [made("old", state=SliceState.DELETED)],
-            [(0, 1, SegmentState.CREATING, "new")],
+            [(0, 1, SlotState.CREATING, "new")],
             id="a slot that was handed on in the same moment",
         ),
         pytest.param([allocation("a", gpu="GPU-other")], [], [], id="on another GPU"),

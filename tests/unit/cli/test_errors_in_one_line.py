@@ -1,6 +1,9 @@
 """What a command that fails says: one line for each of our errors, and where it is for a defect."""
 
 import asyncio
+import os
+import subprocess
+import sys
 
 import click
 import pytest
@@ -34,6 +37,30 @@ def test_errors_of_tasks_are_a_line_each(monkeypatch, capsys):
     with pytest.raises(SystemExit, match="1"):
         run(monkeypatch, BadInput("one"), BadInput("another"))
     assert capsys.readouterr().err == "error: one\nerror: another\n"
+
+
+@pytest.mark.parametrize("watch", [False, True], ids=["once", "from a task"])
+def test_a_pipe_that_nobody_reads_any_more_ends_a_command_quietly(watch):
+    code = f"""
+import asyncio, click
+from instaslice.cli import main as cli
+
+async def show():
+    async with asyncio.TaskGroup():
+        click.echo("x")
+
+@click.command()
+def command():
+    asyncio.run(show()) if {watch} else click.echo("x")
+
+cli.instaslice = command
+cli.main()
+"""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([sys.executable, "-c", code], stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 def test_files_that_cannot_be_written_are_a_line_each_too(monkeypatch, capsys):

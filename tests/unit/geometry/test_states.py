@@ -158,3 +158,21 @@ def test_a_geometry_that_nobody_could_list_is_refused_at_once():
 @pytest.mark.parametrize("model", ALL, ids=lambda model: model.name)
 def test_every_known_model_is_far_from_that(model):
     assert len(States.of(model)) * 10 < MOST_LAYOUTS
+
+
+@pytest.mark.parametrize(
+    "model, held, largest, unusable",
+    [
+        pytest.param(A100, [], "7g.40gb", 0, id="an empty GPU"),
+        pytest.param(A100, [("4g.20gb", 0)], "3g.20gb", 0, id="no second 4g: it only starts at 0"),
+        pytest.param(A100, [("1g.5gb", 6)], "4g.20gb", 1, id="a 1g at 6 makes the last memory slice useless"),
+        pytest.param(A100, [("1g.5gb", at) for at in range(7)], None, 1, id="seven 1g"),
+        pytest.param(A100, [("7g.40gb", 0)], None, 0, id="full"),
+        pytest.param(RTX, [], "4g.96gb", 0, id="the plain one of several that are as large"),
+    ],
+)
+def test_what_still_fits_and_what_nothing_can_use(model, held, largest, unusable):
+    states = States.of(model)
+    state = states.state(states.placement(*each) for each in held)
+    fits = states.largest_fit(state)
+    assert (fits and fits.name, states.unusable(state)) == (largest, unusable)

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from instaslice.api.instaslice import SliceState
+from instaslice.api.reasons import PodReason
 from instaslice.controller.cluster_metrics import GPU_STATES, NODE_STATES, UNKNOWN
-from instaslice.controller.pod_condition import Reason
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.state_times import ALLOCATION_STATES, TIMED
 from instaslice.drivers import errors as driver_errors
@@ -44,7 +44,7 @@ VALUES = {
     (metrics.ALLOCATIONS.name, "state"): set(ALLOCATION_STATES),
     (metrics.STATE_SECONDS.name, "state"): set(TIMED),
     (metrics.STATE_OLDEST.name, "state"): set(TIMED),
-    (metrics.WAITING_PODS.name, "reason"): {*Reason, UNKNOWN},
+    (metrics.WAITING_PODS.name, "reason"): {*PodReason, UNKNOWN},
     (metrics.GPUS.name, "state"): set(GPU_STATES.values()),
     (metrics.MEMORY.name, "state"): set(MemoryState),
     (metrics.NODES.name, "state"): set(NODE_STATES),

@@ -3,6 +3,8 @@
 finite_range    numbers on the command line
 object_name     names of Kubernetes objects
 gpu_model       GPU models
+completions     what the shell completes a word to
+cluster_options  options that say which cluster
 given_flags     flags that the user wrote, and those without effect
 program_source  options that say where the programs of a local cluster come from
 late_progress   a progress bar that appears after three seconds
@@ -14,5 +16,10 @@ documents       JSON and YAML for programs
 plain_text      text of a cluster in one line, without control characters
 explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
+plain_table     tables of plain text
+fleet_picture   the fleet, for `instaslice status`
+gpu_lines       its GPUs, as bars or with a character per memory slice
+fleet_watch     the same at every change: drawn again, as lines or as documents
+fleet_changes   what has changed in it, line by line
 cluster_watch   watches pods and Instaslice objects for `timeline`
 """

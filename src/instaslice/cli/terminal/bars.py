@@ -3,18 +3,16 @@
 Pure: Instaslice objects come in, something that rich prints comes out.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final
 
 from rich.console import Group
 from rich.style import Style
 from rich.text import Text
 
-from instaslice.api.instaslice import GpuStatus, Health, Instaslice, SliceState
-from instaslice.api.summary import holds_slot
-from instaslice.controller.lifecycle import Phase, phase_of_slice
+from instaslice.api.instaslice import GpuStatus, Health, Instaslice
+from instaslice.controller.held_slots import HeldSlot, SlotState, held_slots
 from instaslice.kube.meta import Key
 
 PALETTE: Final = ("#4c9be8", "#f2a65a", "#6cc24a", "#e86a92", "#b084eb", "#e5d352", "#4cc9b0", "#d98880", "#a3b18a")
@@ -22,31 +20,12 @@ CELL: Final = (3, 8)
 """Least and most characters per memory slice: eight hold `1g.5gb` with a margin."""
 
 
-class SegmentState(Enum):
-    """What is in a segment of a bar."""
-
-    FREE = "free"
-    CREATING = "coming"  # allocated, and being created
-    CREATED = "there"
-    DELETING = "going"  # its pod has ended, and it is being destroyed
-    FAILED = "failed"
-    FOREIGN = "foreign"  # no allocation names it
-
-
-SEGMENT_STATES: Final = {
-    Phase.CREATING: SegmentState.CREATING,
-    Phase.CREATED: SegmentState.CREATED,
-    Phase.DELETING: SegmentState.DELETING,
-    Phase.FAILED: SegmentState.FAILED,
-}
-
-
 @dataclass(frozen=True)
 class Segment:
     """Adjacent memory slices of a GPU, and what is in them."""
 
     size: int
-    state: SegmentState = SegmentState.FREE
+    state: SlotState = SlotState.FREE
     profile: str = ""
     pod: Key | None = None
 
@@ -77,7 +56,7 @@ def bars(instaslices: Iterable[Instaslice], pod_colours: Mapping[Key, str], *, w
 def segments(node: Instaslice, gpu: GpuStatus) -> list[Segment]:
     """One GPU from its first memory slice to its last; each free memory slice is a segment of its own."""
     width = next((model.memory_slices for model in node.status.models if model.name == gpu.model), 0)
-    starts = dict(_occupied(node, gpu.uuid))
+    starts = {slot.start: _segment(slot) for slot in held_slots(node, gpu.uuid)}
     made: list[Segment] = []
     at = 0
     while at < width:
@@ -87,19 +66,10 @@ def segments(node: Instaslice, gpu: GpuStatus) -> list[Segment]:
     return made
 
 
-def _occupied(node: Instaslice, gpu: str) -> Iterator[tuple[int, Segment]]:
-    """Allocated and existing slices, by start. Where both take one slot, the slice to come hides the one to go."""
-    reported = {slice_.id: slice_ for slice_ in node.status.slices if slice_.gpu == gpu}
-    allocated = {each.id: each for each in node.spec.allocations if each.gpu == gpu}
-    for slice_ in reported.values():
-        if slice_.id not in allocated and holds_slot(slice_):
-            state = SegmentState.FOREIGN if slice_.state is SliceState.FOREIGN else SegmentState.DELETING
-            yield slice_.start, Segment(slice_.size, state, slice_.profile)
-    for allocation in allocated.values():
-        phase = phase_of_slice(allocation, reported.get(allocation.id))
-        if phase is not Phase.DELETED:
-            pod = Key(allocation.pod.namespace, allocation.pod.name)
-            yield allocation.start, Segment(allocation.size, SEGMENT_STATES[phase], allocation.profile, pod)
+def _segment(slot: HeldSlot) -> Segment:
+    held = slot.allocation
+    pod = Key(held.pod.namespace, held.pod.name) if held else None
+    return Segment(slot.size, slot.state, slot.profile, pod)
 
 
 def _line(label: str, node: Instaslice, gpu: GpuStatus, pod_colours: Mapping[Key, str], cell: int) -> Text:
@@ -116,24 +86,29 @@ def _label(segment: Segment, cell: int) -> str:
     """The profile in the middle of its cells, and the pod if there is room for both."""
     # The gaps between the cells of one slice belong to it, the gap after it does not.
     width = segment.size * (cell + 1) - 1
-    if segment.state is SegmentState.FREE:
+    if segment.state is SlotState.FREE:
         return "·".center(width)
     both = f"{segment.profile} {segment.pod.name}" if segment.pod else segment.profile
     return (both if len(both) <= width - 2 else segment.profile)[:width].center(width)
 
 
 def _style(segment: Segment, pod_colours: Mapping[Key, str]) -> Style:
-    colour = pod_colours.get(segment.pod, "white") if segment.pod else "white"
-    match segment.state:
-        case SegmentState.FREE:
+    return slot_style(segment.state, pod_colours.get(segment.pod) if segment.pod else None)
+
+
+def slot_style(state: SlotState, colour: str | None) -> Style:
+    """How a slot is drawn; `colour` is that of its pod."""
+    colour = colour or "white"
+    match state:
+        case SlotState.FREE:
             return Style(color="bright_black", bgcolor="grey23")
-        case SegmentState.CREATING:
+        case SlotState.CREATING:
             return Style(color=colour, bgcolor="grey23", italic=True)
-        case SegmentState.CREATED:
+        case SlotState.CREATED:
             return Style(color="#101010", bgcolor=colour, bold=True)
-        case SegmentState.DELETING:
+        case SlotState.DELETING:
             return Style(color=colour, bgcolor="grey23", strike=True)
-        case SegmentState.FAILED:
+        case SlotState.FAILED:
             return Style(color="white", bgcolor="red")
-        case SegmentState.FOREIGN:
+        case SlotState.FOREIGN:
             return Style(color="white", bgcolor="grey37")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from instaslice.cli.terminal.plain_table import table_lines
 from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
@@ -17,7 +18,7 @@ COLUMNS: Final = ("POD", "STAGE", "FOR", "ASKS FOR", "WHY")
 
 def text(explanation: Explanation, now: datetime) -> None:
     """Print one."""
-    since = _age(explanation.since, now)
+    since = age(explanation.since, now)
     echo(f"pod {explanation.pod}: {explanation.stage}{f', for {since}' if since else ''}")
     if explanation.asks:
         echo(f"  asks for  {_slices(explanation.asks)}")
@@ -44,13 +45,13 @@ def ended(pods: Sequence[Pod]) -> None:
 
 def table(waiting: Sequence[WaitingPod], now: datetime) -> None:
     """Print many, one line each."""
-    rows = [
-        (each.pod, str(each.stage), _age(each.since, now), _slices(each.asks), _first_clause(each.message))
-        for each in waiting
-    ]
-    widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
-    for row in (COLUMNS, *rows):
-        echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    for line in table_lines(COLUMNS, [waiting_row(each, now) for each in waiting]):
+        echo(line)
+
+
+def waiting_row(pod: WaitingPod, now: datetime) -> tuple[str, ...]:
+    """One line of the table."""
+    return (pod.pod, str(pod.stage), age(pod.since, now), _slices(pod.asks), _first_clause(pod.message))
 
 
 def _waiting(explanation: Explanation, now: datetime) -> None:
@@ -75,7 +76,7 @@ def _waiting(explanation: Explanation, now: datetime) -> None:
 def _holder(holder: Holder, now: datetime) -> str:
     who = f"pod {holder.pod}" if holder.pod else "slices that InstaSlice did not create"
     owner = f" ({holder.owner})" if holder.owner else ""
-    since = _age(holder.since, now)
+    since = age(holder.since, now)
     ending = f"; it {holder.ending}, and its slices are about to be free" if holder.ending else ""
     return f"{who}{owner}: {_slices(holder.holds)} on {holder.node}{f', for {since}' if since else ''}{ending}"
 
@@ -103,7 +104,8 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
-def _age(since: datetime | None, now: datetime) -> str:
+def age(since: datetime | None, now: datetime) -> str:
+    """How long ago, in its largest unit."""
     if since is None:
         return ""
     seconds = max(0, int((now - since).total_seconds()))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from instaslice.geometry import Model, UnknownModel, models
 
@@ -17,6 +18,9 @@ class GpuModel(click.ParamType):  # type: ignore[type-arg]  # not generic before
 
     def __init__(self, *, placeable: bool = False) -> None:
         self._find = models.placeable if placeable else models.named
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(each) for each in models.names() if each.lower().startswith(incomplete.lower())]
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Model:
         if isinstance(value, Model):

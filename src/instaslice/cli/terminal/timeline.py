@@ -13,6 +13,7 @@ from rich.text import Text
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation, Instaslice, PreparedSlice
 from instaslice.api.pods import gated
+from instaslice.api.reasons import PodReason
 from instaslice.controller.lifecycle import Phase, phase_of
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import Key, key_of
@@ -87,7 +88,12 @@ class Timelines:
         condition = pod.condition(names.SLICE_READY)
         before, timeline.waits = timeline.waits, ""
         # `Creating` is not a wait: the condition of the pod may arrive before the object of its node.
-        if condition and condition.status == "False" and condition.reason != "Creating" and timeline.state == GATED:
+        if (
+            condition
+            and condition.status == "False"
+            and condition.reason != PodReason.CREATING
+            and timeline.state == GATED
+        ):
             timeline.waits = condition.message
         if timeline.waits and timeline.waits != before:
             transitions.append(Transition(timeline, WAITS, at))

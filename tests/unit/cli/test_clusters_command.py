@@ -1,4 +1,4 @@
-"""What `instaslice status` says of clusters that are not well."""
+"""What `instaslice clusters` says of clusters that are not well."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from local_clusters import recorded
 
-from instaslice.cli import status
+from instaslice.cli import clusters
 from instaslice.local.cluster import Cluster
 
 
@@ -16,7 +16,7 @@ def state_home(monkeypatch, tmp_path):
 
 
 def run(*args):
-    return CliRunner().invoke(status.command, args, catch_exceptions=False)
+    return CliRunner().invoke(clusters.command, args, catch_exceptions=False)
 
 
 def test_a_cluster_that_cannot_be_read_costs_only_its_own_row():
@@ -42,12 +42,12 @@ def test_a_kubeconfig_that_cannot_be_read_is_an_error_and_not_silence(monkeypatc
 
 def test_an_api_server_that_does_not_answer_is_said_so(monkeypatch):
     recorded("default")
-    monkeypatch.setattr(status, "ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(clusters, "ANSWER_SECONDS", 0.01)
     monkeypatch.setattr(Cluster, "components", lambda cluster: {"kube-apiserver": True})
     monkeypatch.setattr("instaslice.local.process.Processes.find", lambda processes, name: object())
 
     async def never(cluster):
-        await status.asyncio.sleep(3600)
+        await clusters.asyncio.sleep(3600)
 
     monkeypatch.setattr(Cluster, "count_ready", never)
     assert "the API server does not answer" in run().stdout

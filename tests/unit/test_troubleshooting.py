@@ -1,0 +1,42 @@
+"""The messages that docs/troubleshooting.md quotes are those that the code has."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
+QUOTED = re.compile(r"^\| `([^`]+)`(?: \(reason `(\w+)`\))?(?: \(from (the [^)]+)\))? \|", re.MULTILINE)
+MESSAGES = [(message, reason) for message, reason, by_others in QUOTED.findall(PAGE) if not by_others]
+
+
+def strings(file):
+    """Every string of a module; what is filled in when it runs is `…`, as on the page."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.JoinedStr(values=values):
+                yield "".join(each.value if isinstance(each, ast.Constant) else "…" for each in values)
+            case ast.Constant(value=str(text)):
+                yield text.replace("{}", "…")
+
+
+SAID = "\n".join(text for file in sorted((ROOT / "src" / "instaslice").rglob("*.py")) for text in strings(file))
+
+
+def test_messages_are_found_on_the_page():
+    assert len(MESSAGES) >= 25
+
+
+@pytest.mark.parametrize("message, reason", MESSAGES)
+def test_a_message_is_said_by_the_code(message, reason):
+    # A name at either end may come from elsewhere; in the middle each is one that the same string fills in.
+    text = message.strip("… :;,()")
+    assert text in SAID
+    assert (
+        not reason
+        or f'"{reason}"'
+        in (ROOT / "src/instaslice/api/reasons.py").read_text()
+        + (ROOT / "src/instaslice/drivers/driver.py").read_text()
+    )
