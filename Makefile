@@ -15,7 +15,7 @@ $(READY): requirements.txt pyproject.toml
 	@touch $@
 
 programs: setup ## Build what tests and demo start (about 10 minutes, once)
-	@$(BIN)/instaslice fetch --real-node --kueue --helm
+	@$(BIN)/instaslice fetch --real-node --kueue --helm $(if $(INSTASLICE_KUBERNETES),--kubernetes $(INSTASLICE_KUBERNETES))
 
 demo: setup ## Pods wait for slices, run and end on a real Kubernetes with emulated GPUs (DOWNLOAD=1: no first build)
 	@$(BIN)/instaslice demo $(if $(DOWNLOAD),--download) $(ARGS)
@@ -31,6 +31,7 @@ down: setup ## Remove it (ARGS=NAME for one other than the default)
 
 # Side by side, see tests/blocks.py; use 1 on a single core.
 LANES ?= 2
+export INSTASLICE_KUBERNETES
 
 test: setup programs ## All tests: unit, integration and e2e on a real Kubernetes (the first run builds it)
 	$(BIN)/pytest -n $(LANES) --durations=15

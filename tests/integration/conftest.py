@@ -7,6 +7,7 @@ import uuid
 
 import leftovers
 import pytest
+from versions import KUBERNETES
 
 from instaslice.kube.client import Client
 from instaslice.kube.core import NAMESPACES, Namespace
@@ -43,7 +44,7 @@ def new_cluster(state_home):
 def cluster(state_home):
     """The cluster that all tests share: two emulated nodes with two A100-40GB each, and nothing of ours in it."""
     shared = Cluster(leftovers.own("shared"))
-    shared.up(ClusterSpec(nodes=2, gpus=2, bare=True), Source())
+    shared.up(ClusterSpec(nodes=2, gpus=2, bare=True, kubernetes=KUBERNETES), Source())
     yield shared
     shared.down()
 

@@ -8,6 +8,7 @@ import leftovers
 import pytest
 from invariants import invariants
 from stage import Stage
+from versions import KUBERNETES
 
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
@@ -20,7 +21,7 @@ __all__ = ["invariants"]
 def sliced(state_home):
     """Two emulated nodes with two A100-40GB each, webhook, controller and agent."""
     shared = Cluster(leftovers.own("sliced"))
-    shared.up(ClusterSpec(nodes=2, gpus=2), Source())
+    shared.up(ClusterSpec(nodes=2, gpus=2, kubernetes=KUBERNETES), Source())
     yield shared
     shared.down()
 

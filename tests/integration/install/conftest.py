@@ -11,6 +11,7 @@ from pathlib import Path
 import leftovers
 import pytest
 from helm import Helm
+from versions import KUBERNETES
 
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
@@ -43,7 +44,7 @@ def node(state_home, image):
     archive, name = image
     made = Cluster(leftovers.own("install"))
     try:
-        made.up(ClusterSpec(nodes=0, gpus=1, real_node=True, bare=True), Source())
+        made.up(ClusterSpec(nodes=0, gpus=1, real_node=True, bare=True, kubernetes=KUBERNETES), Source())
         real = made.real_node()
         real.import_image(archive)
         real.tag_image(name, f"{name.rpartition(':')[0]}:next")

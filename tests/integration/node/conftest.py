@@ -7,6 +7,7 @@ from pathlib import Path
 import leftovers
 import pytest
 from cluster_monitor import ClusterMonitor
+from versions import KUBERNETES
 
 from instaslice.doctor import wait_until_settled
 from instaslice.kube.client import Client
@@ -29,7 +30,7 @@ def sliced_node(state_home):
     """One for all tests of a module: a real node takes most of a minute to start."""
     made = Cluster(leftovers.own("node"))
     try:
-        made.up(ClusterSpec(nodes=0, gpus=1, real_node=True), Source())
+        made.up(ClusterSpec(nodes=0, gpus=1, real_node=True, kubernetes=KUBERNETES), Source())
         yield made
     finally:
         made.down()
