@@ -64,6 +64,12 @@ def test_values_arrive_as_they_are_written(everything):
     assert {"--gpus=0,1", "--grace=0", "--latency=h200", "--count=2", "--emulated"} <= set(everything["agent"])
 
 
+@pytest.mark.parametrize("drain, grace", [("null", 30), ("0", 30), ("60", 85)])
+def test_a_webhook_has_time_to_end_after_its_drain(drain, grace):
+    documents = Helm().template(f"webhook.drain={drain}")
+    assert pod_of(documents, "webhook")["terminationGracePeriodSeconds"] == grace
+
+
 @pytest.mark.parametrize("process", PROCESSES)
 def test_the_commands_take_the_arguments_of_the_chart(process):
     """Click reads them all, defaults of the chart included."""
