@@ -4,6 +4,7 @@
     registry       gives them to prometheus-client: what is read at a scrape, and what is counted
     api_calls      counts the requests of our Kubernetes client
     endpoints      serves /metrics, /healthz and /readyz
+    connections    limits who is connected to a server of ours, and for how long without a request
     access         who may read the metrics
     certificates   what a server of ours serves with
     reference      the tables of docs/metrics.md

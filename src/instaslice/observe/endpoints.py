@@ -7,7 +7,7 @@ work. Both say why.
 import errno
 import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final, NamedTuple
@@ -18,6 +18,7 @@ from prometheus_client.exposition import choose_encoder
 
 from instaslice.errors import BadInput
 from instaslice.observe.access import Access
+from instaslice.observe.connections import listening
 
 Why = Callable[[], str]
 """Why something is not as it should be; empty where it is."""
@@ -66,16 +67,12 @@ def application(registry: CollectorRegistry, health: Health, access: Access | No
 @asynccontextmanager
 async def serving(app: web.Application, address: Address, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
     """Serve while inside; yields the port, which the system chooses for 0. Raises BadInput where it cannot listen."""
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    try:
+    async with AsyncExitStack() as stack:
         try:
-            await web.TCPSite(runner, address.host or None, address.port, ssl_context=tls).start()
+            port = await stack.enter_async_context(listening(app, address.host or None, address.port, tls))
         except OSError as error:
             raise BadInput(_why_not(address, error)) from None
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+        yield port
 
 
 def _why_not(address: Address, error: OSError) -> str:

@@ -3,6 +3,7 @@
 Stateless, so replicas need not know of each other, and a dry run is answered like any other request.
 """
 
+import asyncio
 import logging
 import ssl
 from collections import Counter
@@ -13,6 +14,7 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from instaslice.observe.connections import SECONDS, listening
 from instaslice.observe.logs import about
 from instaslice.webhook import review
 from instaslice.webhook.errors import Rejected
@@ -25,6 +27,10 @@ PATH: Final = "/mutate-pods"
 RESULTS: Final = ("changed", "unchanged", "refused", "not a review")
 MAX_BYTES: Final = 8 << 20
 """Above what the API server accepts from a user (3 MiB), plus the review around it."""
+SMALL_BYTES: Final = 32 << 10
+"""A pod is rarely larger. Reviews up to here are read at once."""
+MOST_LARGE: Final = 2
+"""Reviews above that are read so many at a time, others wait: in memory, each takes a multiple of its size."""
 
 
 class Webhook:
@@ -36,6 +42,7 @@ class Webhook:
         self.draining = False
         self.answered: Counter[str] = Counter()
         """How many pods were changed, left unchanged, refused; and how many requests were not reviews."""
+        self._large = asyncio.Semaphore(MOST_LARGE)
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BYTES)
@@ -43,7 +50,19 @@ class Webhook:
         return app
 
     async def _review(self, request: web.Request) -> web.Response:
-        body = await request.read()
+        try:
+            async with asyncio.timeout(SECONDS):
+                if (request.content_length or MAX_BYTES) <= SMALL_BYTES:
+                    return self._answered(await request.read())
+                async with self._large:
+                    return self._answered(await request.read())
+        except (TimeoutError, ConnectionError):
+            # Its sender may be gone. If not, the rest would be read before the connection could be used again.
+            response = web.Response(status=408, text=f"the request was not read within {SECONDS:.0f} s")
+            response.force_close()
+            return response
+
+    def _answered(self, body: bytes) -> web.Response:
         try:
             wanted = review.decode(body)
         except msgspec.DecodeError as error:
@@ -81,10 +100,5 @@ async def serving(webhook: Webhook, context: ssl.SSLContext, *, host: str | None
 
     `host` None listens on every address of the machine, of both families.
     """
-    runner = web.AppRunner(webhook.app(), access_log=None)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host, port, ssl_context=context).start()
-        yield int(runner.addresses[0][1])
-    finally:
-        await runner.cleanup()
+    async with listening(webhook.app(), host, port, context) as bound:
+        yield bound

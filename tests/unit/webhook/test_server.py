@@ -13,6 +13,7 @@ from slice_pods import container, mutated, pod
 
 from instaslice.api import names
 from instaslice.kube.config import load_pair
+from instaslice.webhook import server
 from instaslice.webhook.certificates import Lifetimes, advance
 from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.server import PATH, Webhook, serving
@@ -134,3 +135,41 @@ async def test_a_refusal_is_logged_with_its_reason(http, caplog):
     (line,) = caplog.records
     assert line.getMessage().startswith("CREATE: refused: container ")
     assert line.pod.startswith("team-a/")
+
+
+async def unfinished(port, size):
+    """A connection on which the last byte of a review is missing."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    body = b'{"request":{"uid":"1"}}'.ljust(size)
+    writer.write(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (PATH.encode(), size) + body[:-1])
+    await writer.drain()
+    return reader, writer
+
+
+async def test_few_large_reviews_are_read_at_once_and_small_ones_meanwhile(webhook, monkeypatch):
+    monkeypatch.setattr(server, "SMALL_BYTES", 100)
+    async with TestServer(webhook.app()) as served:
+        large = [await unfinished(served.port, 200) for _ in range(server.MOST_LARGE)]
+        async with asyncio.timeout(30):
+            while not webhook._large.locked():
+                await asyncio.sleep(0)
+        waiting = await unfinished(served.port, 200)
+        waiting[1].write(b" ")
+        reader, writer = await unfinished(served.port, 50)
+        writer.write(b" ")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        assert webhook.answered == {"unchanged": 1}
+        large[0][1].write(b" ")
+        for reader, _ in (large[0], waiting):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for _, each in [*large, waiting, (reader, writer)]:
+            each.close()
+
+
+async def test_a_review_that_does_not_end_is_given_up(webhook, monkeypatch):
+    monkeypatch.setattr(server, "SECONDS", 0.05)
+    async with TestServer(webhook.app()) as served:
+        for size in (50, 2 * server.SMALL_BYTES):
+            reader, writer = await unfinished(served.port, size)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
+            writer.close()
