@@ -13,6 +13,9 @@ KEYS: Final = ("pod", "uid", "request", "node", "gpu", "seconds")
 """What an event can be about, in the order of a line: a pod as `namespace/name`, its uid, the uid of an admission
 request, a node, a GPU by UUID, and how long something took."""
 FORMATS: Final = ("text", "json")
+LONGEST_VALUE: Final = 317
+"""A namespace, a slash and the name of a pod. What a webhook logs was not validated yet, so it may be anything."""
+LONGEST_MESSAGE: Final = 4000
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
@@ -41,13 +44,17 @@ def configure(form: str = "text", level: str = "info") -> None:
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-11-19T12:00:00.000Z INFO message pod=team-a/train uid=…`; a traceback follows on lines of its own."""
+    """`2026-11-19T12:00:00.000Z INFO message pod=team-a/train uid=…`; a traceback follows on lines of its own.
+
+    What is not printable is escaped, and a value that could be taken for several is quoted as in JSON.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        keys = " ".join(f"{key}={value}" for key, value in _keys(record).items())
-        line = f"{_time(record)} {record.levelname} {record.getMessage()}{' ' if keys else ''}{keys}"
-        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return _one_line(line) + trace
+        keys = " ".join(f"{key}={_quoted(value)}" for key, value in _keys(record).items())
+        message = _escaped(_message(record).replace("\n", " "))
+        line = f"{_time(record)} {record.levelname} {message}{' ' if keys else ''}{keys}"
+        trace = self.formatException(record.exc_info).split("\n") if record.exc_info else []
+        return "\n".join([line, *map(_escaped, trace)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -58,22 +65,42 @@ class JsonFormatter(logging.Formatter):
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _message(record),
             **_keys(record),
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(fields, ensure_ascii=False, default=str)
+        return json.dumps(fields, default=str)
 
 
 def _keys(record: logging.LogRecord) -> dict[str, object]:
-    return {key: value for key in KEYS if (value := getattr(record, key, None)) is not None}
+    found = {key: getattr(record, key, None) for key in KEYS}
+    return {
+        key: _cut(value, LONGEST_VALUE) if isinstance(value, str) else value
+        for key, value in found.items()
+        if value is not None
+    }
+
+
+def _message(record: logging.LogRecord) -> str:
+    return _cut(record.getMessage(), LONGEST_MESSAGE)
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def _quoted(value: object) -> str:
+    text = str(value)
+    return text if text.isprintable() and not any(each in text for each in ' "=') else json.dumps(text)
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def _time(record: logging.LogRecord) -> str:
     moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
     return moment.replace("+00:00", "Z")
-
-
-def _one_line(message: str) -> str:
-    return message.replace("\n", " ") if "\n" in message else message

@@ -49,6 +49,27 @@ def test_what_somebody_else_wrote_does_not_begin_a_line(formatter):
     assert "\n" not in formatter.format(record("pod: %s", forged, request=forged))
 
 
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+@pytest.mark.parametrize("odd", ["\r", "\x1b[31m", "\x7f", "\x85", "\u2028", "\u202e", "\ud800"])
+def test_what_a_terminal_would_obey_is_escaped(formatter, odd):
+    error = ValueError(f"a{odd}b")
+    line = formatter.format(record("pod: %s", f"a{odd}b", request=f"a{odd}b", error=error))
+    assert line.replace("\n", "").isprintable()
+    assert line.encode().count(b"a\\") == 3
+
+
+def test_a_value_does_not_look_like_further_keys():
+    line = TextFormatter().format(record(pod='team-a/x pod=victim/pod uid="1"', uid="u-1"))
+    assert line.endswith(r'pod="team-a/x pod=victim/pod uid=\"1\"" uid=u-1')
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()], ids=["text", "json"])
+def test_a_name_of_a_megabyte_is_not_a_line_of_a_megabyte(formatter):
+    line = formatter.format(record("pod: %s", "x" * 1_000_000, pod="y" * 1_000_000))
+    assert (line.count("x" * 3900), line.count("y" * 317)) == (1, 1)
+    assert len(line) < 5000
+
+
 def test_a_traceback_is_a_part_of_its_event():
     line = JsonFormatter().format(record(error=ValueError("odd"), level=logging.ERROR))
     assert "\n" not in line
