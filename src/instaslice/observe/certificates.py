@@ -48,11 +48,11 @@ class FileSource:
         seen = (found.st_ino, found.st_mtime_ns)
         if seen == self._loaded:
             return
-        certificate, key = self._certificate.read_text(), self._key.read_text()
         try:
+            certificate, key = self._certificate.read_text(), self._key.read_text()
             # Into another context first: a pair that does not match leaves a context without any certificate.
             load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), certificate, key)
-        except ssl.SSLError as error:
+        except (ssl.SSLError, UnicodeDecodeError) as error:
             if self._loaded is None:
                 raise BadInput(
                     f"{self._certificate} and {self._key.name} are not a pair to serve with: {error}"
@@ -76,12 +76,13 @@ class SelfSigned:
 
 
 async def renew(source: CertificateSource, clock: Clock, *, every: float = RENEW_SECONDS) -> None:
-    """Refresh periodically. An unreachable API server is no reason to stop: what is loaded is valid for weeks."""
+    """Refresh periodically. Neither an unreachable API server nor an unusable certificate is a reason to stop: what is
+    loaded is valid for weeks."""
     while True:
         await clock.sleep(every)
         try:
             await source.refresh()
-        except (KubeError, OSError) as error:
+        except (KubeError, OSError, BadInput) as error:
             log.warning("certificates not renewed, trying again: %s", error)
 
 

@@ -5,6 +5,7 @@ import ssl
 from collections.abc import Sequence
 
 import msgspec
+from cryptography import x509
 
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client, JsonOp
@@ -136,8 +137,13 @@ def _state(secret: Secret | None) -> AuthorityState | None:
     if secret is None or STATE not in secret.data:
         return None
     try:
-        return msgspec.json.decode(secret.data[STATE], type=AuthorityState)
-    except msgspec.DecodeError as error:
+        state = msgspec.json.decode(secret.data[STATE], type=AuthorityState)
+        # Before any of it is trusted or loaded: a pair that does not match leaves a context without any certificate.
+        for pair in filter(None, (state.authority, state.next, state.leaf)):
+            load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair.certificate, pair.key)
+        x509.load_pem_x509_certificates(state.trusted.encode())
+    except (msgspec.DecodeError, ssl.SSLError, ValueError) as error:
         key = key_of(secret)
         remedy = "delete the Secret, and a new authority is made"
         raise BadInput(f"secret {key}: {STATE} cannot be read ({error}); {remedy}") from None
+    return state

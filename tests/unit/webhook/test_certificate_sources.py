@@ -232,6 +232,25 @@ async def test_a_state_that_cannot_be_read_is_never_written_over(replica, server
     assert server.secret.data == {STATE: b"{}"}
 
 
+def broken(state, part, **changed):
+    """The state with another certificate or key in one of its pairs."""
+    return msgspec.structs.replace(state, **{part: msgspec.structs.replace(getattr(state, part), **changed)})
+
+
+@pytest.mark.parametrize("part", ["authority", "leaf"])
+@pytest.mark.parametrize("field", ["certificate", "key"])
+async def test_a_state_without_usable_pairs_is_neither_trusted_nor_served(replica, server, part, field):
+    one = replica()
+    await one.refresh()
+    good, trusted = server.state, server.trusts
+    for odd in ("garbage", "", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        server.put({STATE: msgspec.json.encode(broken(good, part, **{field: odd}))})
+        with pytest.raises(BadInput, match="delete the Secret"):
+            await one.refresh()
+        assert server.trusts == trusted
+        assert await served(one.context) == good.leaf.parsed
+
+
 class Steps:
     """A source of which each step ends as listed; afterwards all go well."""
 
@@ -280,6 +299,7 @@ async def test_what_no_waiting_mends_ends_the_first_step(clock):
         pytest.param(KubeError("500", status=500), id="the API server fails"),
         pytest.param(Unreachable("no answer"), id="the API server is away"),
         pytest.param(FileNotFoundError("tls.crt"), id="a file is being replaced"),
+        pytest.param(BadInput("state.json cannot be read"), id="somebody has written garbage"),
     ],
 )
 async def test_a_step_that_fails_is_no_reason_to_stop(clock, error):

@@ -176,6 +176,19 @@ async def test_files_that_do_not_belong_together_are_refused_at_the_start(first,
         await FileSource(tmp_path).refresh()
 
 
+async def test_a_file_that_is_no_text_is_refused_at_the_start_and_ignored_later(first, tmp_path):
+    _write(tmp_path, first.leaf)
+    source = FileSource(tmp_path)
+    await source.refresh()
+    (tmp_path / "tls.crt").unlink()
+    (tmp_path / "tls.crt").write_bytes(b"\xff\xfe")
+    os.utime(tmp_path / "tls.crt", ns=(0, 1))
+    await source.refresh()
+    assert await served(source.context) == first.leaf.parsed
+    with pytest.raises(BadInput, match=r"are not a pair to serve with"):
+        await FileSource(tmp_path).refresh()
+
+
 async def test_a_file_that_is_written_in_place_is_loaded_too(first, tmp_path):
     _write(tmp_path, first.leaf)
     source = FileSource(tmp_path)
