@@ -1,11 +1,12 @@
 """Who may read the metrics: whose bearer token the API server knows, and whom it lets `get` the URL /metrics.
 
 The same two questions that kubelet and scheduler ask (TokenReview, SubjectAccessReview), so that one rule with
-`nonResourceURLs: ["/metrics"]` opens all of them to Prometheus. Answers are remembered for a while, and few are asked
-for at once: a stranger cannot keep us or the API server busy.
+`nonResourceURLs: ["/metrics"]` opens all of them to Prometheus. Answers are remembered for a while. Few are asked for
+at once, and one per second for strangers of one address: they can keep neither the API server busy nor Prometheus away.
 """
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -21,7 +22,9 @@ REMEMBERED_SECONDS: Final = 60.0
 """How long an answer counts: Prometheus asks more often, and a right that was taken away may be used that long."""
 MOST_REMEMBERED: Final = 100
 MOST_ASKED: Final = 4
-"""Reviews at once; more callers are told to come back."""
+"""Reviews of strangers at once; more callers are told to come back."""
+STRANGER_SECONDS: Final = 1.0
+"""Between two reviews of strangers from one address."""
 
 
 class _User(ApiStruct, frozen=True):
@@ -75,27 +78,43 @@ class Access:
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._known: dict[bytes, _Remembered] = {}
+        self._accepted: dict[bytes, _Remembered] = {}
+        """Also those whose minute is over: they are no strangers."""
+        self._refused: dict[bytes, _Remembered] = {}
+        self._turns: dict[str, float] = {}
+        """Address → when its next stranger is looked up."""
         self._asking = 0
 
-    async def refusal(self, headers: Mapping[str, str]) -> Refusal | None:
+    async def refusal(self, headers: Mapping[str, str], address: str = "") -> Refusal | None:
         """Why the sender of these headers may not read the metrics; None where it may."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             return Refusal(HTTPStatus.UNAUTHORIZED, "send the token of a ServiceAccount: Authorization: Bearer TOKEN")
         digest, now = hashlib.sha256(token.encode()).digest(), self._clock.monotonic()
-        known = self._known.get(digest)
+        known = self._accepted.get(digest) or self._refused.get(digest)
         if known is not None and now < known.until:
             return known.refusal
-        if self._asking >= MOST_ASKED:
+        if digest in self._accepted:
+            return await self._look_up(digest, token)
+        if self._asking >= MOST_ASKED or now < self._turns.get(address, now):
             return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many callers whose rights are being looked up; try again")
         self._asking += 1
+        self._turns = {each: turn for each, turn in self._turns.items() if now < turn} | {address: math.inf}
+        try:
+            refusal = await self._look_up(digest, token)
+        finally:
+            self._asking -= 1
+            self._turns[address] = self._clock.monotonic() + STRANGER_SECONDS
+        if refusal is None:
+            del self._turns[address]
+        return refusal
+
+    async def _look_up(self, digest: bytes, token: str) -> Refusal | None:
+        now = self._clock.monotonic()
         try:
             refusal = await self._review(token.strip())
         except KubeError as error:
             return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server does not say who you are: {error}")
-        finally:
-            self._asking -= 1
         self._remember(digest, refusal, now + REMEMBERED_SECONDS)
         return refusal
 
@@ -116,6 +135,8 @@ class Access:
         )
 
     def _remember(self, digest: bytes, refusal: Refusal | None, until: float) -> None:
-        if len(self._known) >= MOST_REMEMBERED:
-            del self._known[min(self._known, key=lambda each: self._known[each].until)]
-        self._known[digest] = _Remembered(refusal, until)
+        into, out_of = (self._accepted, self._refused) if refusal is None else (self._refused, self._accepted)
+        out_of.pop(digest, None)
+        if len(into) >= MOST_REMEMBERED and digest not in into:
+            del into[min(into, key=lambda each: into[each].until)]
+        into[digest] = _Remembered(refusal, until)

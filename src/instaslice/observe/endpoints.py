@@ -84,7 +84,7 @@ def _why_not(address: Address, error: OSError) -> str:
 
 async def _metrics(request: web.Request) -> web.Response:
     access = request.app.get(ACCESS)
-    refusal = await access.refusal(request.headers) if access is not None else None
+    refusal = await access.refusal(request.headers, request.remote or "") if access is not None else None
     if refusal is not None:
         headers = {"WWW-Authenticate": "Bearer"} if refusal.status is HTTPStatus.UNAUTHORIZED else {}
         return web.Response(status=refusal.status, text=refusal.why, headers=headers)

@@ -170,6 +170,7 @@ async def test_an_api_server_that_is_away_lets_nobody_in_and_is_asked_again(api,
     api.away = True
     assert (await access.refusal(headers)).status == 503
     api.away = False
+    clock.advance(rights.STRANGER_SECONDS)
     assert await access.refusal(headers) is None
 
 
@@ -177,8 +178,41 @@ async def test_strangers_are_forgotten_and_not_gathered(api, clock):
     access = Access(api, clock)
     for number in range(rights.MOST_REMEMBERED * 2):
         clock.advance(0.001)
-        assert (await access.refusal({"Authorization": f"Bearer {number}"})).status == 401
-    assert len(access._known) == rights.MOST_REMEMBERED
+        assert (await access.refusal({"Authorization": f"Bearer {number}"}, f"10.0.0.{number}")).status == 401
+    assert len(access._refused) == rights.MOST_REMEMBERED
+    clock.advance(rights.STRANGER_SECONDS)
+    await access.refusal({"Authorization": "Bearer last"})
+    assert len(access._turns) == 1
+
+
+async def test_strangers_of_one_address_are_looked_up_once_a_second(api, clock):
+    access = Access(api, clock)
+    answers = []
+    for number in range(30):
+        answers.append((await access.refusal({"Authorization": f"Bearer {number}"}, "10.0.0.1")).status)
+        assert await access.refusal({"Authorization": "Bearer prometheus"}, "10.0.0.2") is None
+        clock.advance(0.1)
+    assert (answers.count(401), answers.count(429)) == (3, 27)
+
+
+async def test_strangers_do_not_lock_out_who_was_let_in(api, clock, monkeypatch):
+    access, headers = Access(api, clock), {"Authorization": "Bearer prometheus"}
+    assert await access.refusal(headers, "10.0.0.1") is None
+    for number in range(rights.MOST_REMEMBERED):
+        await access.refusal({"Authorization": f"Bearer {number}"}, f"10.0.1.{number}")
+    api.asked.clear()
+    assert await access.refusal(headers, "10.0.0.1") is None
+    assert not api.asked, "strangers evicted it"
+    clock.advance(rights.REMEMBERED_SECONDS)
+    monkeypatch.setattr(rights, "MOST_ASKED", 0)
+    assert await access.refusal(headers, "10.0.0.1") is None
+    assert api.asked == ["TokenReview", "SubjectAccessReview"]
+    # A right that was taken away makes a stranger of it.
+    api.allowed.clear()
+    clock.advance(rights.REMEMBERED_SECONDS)
+    assert (await access.refusal(headers, "10.0.0.1")).status == 403
+    clock.advance(rights.REMEMBERED_SECONDS)
+    assert (await access.refusal(headers, "10.0.0.1")).status == 429
 
 
 async def test_few_are_looked_up_at_once(api, clock, monkeypatch):
