@@ -88,7 +88,8 @@ class Access:
     async def refusal(self, headers: Mapping[str, str], address: str = "") -> Refusal | None:
         """Why the sender of these headers may not read the metrics; None where it may."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() != "bearer" or not token.strip():
+        # A token is ASCII; other bytes could not even be sent on for a review.
+        if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
             return Refusal(HTTPStatus.UNAUTHORIZED, "send the token of a ServiceAccount: Authorization: Bearer TOKEN")
         digest, now = hashlib.sha256(token.encode()).digest(), self._clock.monotonic()
         known = self._accepted.get(digest) or self._refused.get(digest)

@@ -88,7 +88,10 @@ async def _metrics(request: web.Request) -> web.Response:
     if refusal is not None:
         headers = {"WWW-Authenticate": "Bearer"} if refusal.status is HTTPStatus.UNAUTHORIZED else {}
         return web.Response(status=refusal.status, text=refusal.why, headers=headers)
-    encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    try:
+        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
+    except (TypeError, ValueError):  # a version that is no number
+        encode, content_type = choose_encoder("")
     body = encode(request.app[REGISTRY])
     response = web.Response(body=body, headers={"Content-Type": content_type})
     response.enable_compression()

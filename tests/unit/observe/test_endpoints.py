@@ -103,6 +103,16 @@ async def test_open_metrics_on_request(registry):
     assert text.endswith("# EOF\n")
 
 
+@pytest.mark.parametrize("version", ["abc", "", "1.x", "1.0.0.0.0", "-1", "1..0", "\u00b2"])
+async def test_a_version_that_is_none_is_answered_by_text(registry, version):
+    app = application(registry, Health())
+    for kind in ("application/openmetrics-text", "text/plain"):
+        async with TestClient(TestServer(app)) as http:
+            answer = await http.get("/metrics", headers={"Accept": f"{kind};version={version}"})
+            assert answer.status == 200
+            assert "instaslice_build_info" in await answer.text()
+
+
 @pytest.mark.parametrize(
     "health, path, status, text",
     [
@@ -146,6 +156,12 @@ async def test_who_reads_the_metrics(registry, api, clock, token, status, words)
     assert answer[0] == status
     assert words in answer[1]
     assert ("WWW-Authenticate" in answer[2]) == (status == 401)
+
+
+@pytest.mark.parametrize("token", ["\u00ff", "\udcff"], ids=["a letter", "a byte that is no text"])
+async def test_a_token_that_is_not_ascii_is_refused_without_a_review(api, clock, token):
+    assert (await Access(api, clock).refusal({"Authorization": f"Bearer {token}"})).status == 401
+    assert not api.asked
 
 
 async def test_health_is_for_everybody(registry, api, clock):
