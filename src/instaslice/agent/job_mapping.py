@@ -71,7 +71,7 @@ class JobMapping:
         return taken
 
     def _record(self, names: Iterable[str]) -> None:
-        write_atomically(self._folder / RECORD, msgspec.json.encode(sorted(names)), mode=0o644)
+        write_atomically(self._folder / RECORD, msgspec.json.encode(sorted(names)), mode=0o644, sync=True)
 
 
 def jobs(status: InstasliceStatus, allocations: Mapping[str, Allocation]) -> dict[str, str]:
@@ -86,14 +86,19 @@ def jobs(status: InstasliceStatus, allocations: Mapping[str, Allocation]) -> dic
 
 
 def _recorded(file: Path) -> list[str]:
-    remedy = "remove it, and the files `<gpu>.<gi>` beside it"
+    """What an earlier process listed. A list that cannot be read is logged and left out: no node is without an agent
+    because of it."""
     try:
         names = msgspec.json.decode(file.read_bytes(), type=list[str])
     except FileNotFoundError:
         return []
     except msgspec.DecodeError as error:
-        raise BadInput(f"{file} does not list our files ({error}); {remedy}") from None
-    # The folder is shared: nobody else's file is removed because its name stands in here.
-    if strange := [each for each in names if not JOB_FILE.fullmatch(each)]:
-        raise BadInput(f"{file} lists {strange[0]!r}, which is no file of ours; {remedy}")
-    return names
+        problem = f"does not list our files ({error})"
+    else:
+        # The folder is shared: nobody else's file is removed because its name stands in here.
+        strange = [each for each in names if not JOB_FILE.fullmatch(each)]
+        if not strange:
+            return names
+        problem = f"lists {strange[0]!r}, which is no file of ours"
+    log.warning("%s %s and is written again; remove the files `<gpu>.<gi>` beside it that are ours", file, problem)
+    return []

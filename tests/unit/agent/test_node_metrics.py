@@ -8,6 +8,7 @@ import pytest
 from process_bench import Bench, wants
 
 from instaslice.agent.job_mapping import RECORD, JobMapping
+from instaslice.api.instaslice import InstasliceStatus
 from instaslice.errors import BadInput
 from instaslice.kube.errors import Unreachable
 
@@ -191,8 +192,11 @@ def test_a_folder_that_cannot_be_made_is_an_error_at_the_start(tmp_path):
         JobMapping(tmp_path / "file")
 
 
-@pytest.mark.parametrize("record", ["{}", '["../precious"]', '["0.1", "7"]'])
-def test_a_record_that_makes_no_sense_is_an_error_with_the_remedy(tmp_path, record):
-    (tmp_path / RECORD).write_text(record)
-    with pytest.raises(BadInput, match="remove it, and the files"):
-        JobMapping(tmp_path)
+@pytest.mark.parametrize("record", [b"", b'["0.', b"\xff", b"{}", b'["../precious"]', b'["0.1", "7"]'])
+def test_a_record_that_makes_no_sense_is_written_again_and_removes_nothing(tmp_path, caplog, record):
+    (tmp_path / RECORD).write_bytes(record)
+    (tmp_path / "0.1").write_text("slurm-17\n")
+    JobMapping(tmp_path).update(InstasliceStatus(observed_generation=1), {})
+    assert (tmp_path / RECORD).read_bytes() == b"[]"
+    assert (tmp_path / "0.1").exists()
+    assert "remove the files" in caplog.text
