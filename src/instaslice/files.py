@@ -10,7 +10,9 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o666, sync: boo
     path.parent.mkdir(parents=True, exist_ok=True)
     # A dot in front and no suffix that anybody looks for: containerd reads every *.json of its folder.
     scratch = path.with_name(f".{path.name}.new")
-    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode), "wb") as file:
+    scratch.unlink(missing_ok=True)
+    # O_EXCL follows no symlink, which somebody else may have put into a folder that we share.
+    with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
         if sync:
             file.flush()
