@@ -1,7 +1,7 @@
 """Connections to a server of ours, within limits: how many are served, in all and from one address, and how long each
 may take to its first answer.
 
-asyncio and aiohttp limit none of this, and a TLS connection costs 0.3 MB when it is idle, 1.2 MB when it is busy. So
+asyncio and aiohttp limit none of this, and a TLS connection costs 0.3 MB when it is idle, 1.4 MB when it is busy. So
 connections are counted as soon as they are accepted, before their handshake.
 """
 
@@ -17,13 +17,14 @@ from aiohttp import web
 
 log = logging.getLogger(__name__)
 
-MOST: Final = 128
-"""Served at once, further ones wait. Each may have 1.2 MB in its buffers: together they fit the memory limits of the
+MOST: Final = 96
+"""Served at once, further ones wait. Each may have 1.4 MB in its buffers: together they fit the memory limits of the
 chart."""
-MOST_OF_ONE: Final = 64
+MOST_OF_ONE: Final = 48
 """From one address. An API server keeps 25 for its next requests, and each of these takes milliseconds."""
 MOST_OPEN: Final = 800
 """With those that wait, which cost little; more are closed at once."""
+MOST_OPEN_OF_ONE: Final = 400
 SECONDS: Final = 10.0
 """For handshake, first request and answer; an API server does not wait longer for a webhook either."""
 
@@ -49,8 +50,7 @@ async def listening(
             server.close()
     finally:
         await runner.cleanup()
-        for each in list(limited.open):
-            each.abort()
+        await limited.close()
 
 
 class _Limited:
@@ -59,12 +59,20 @@ class _Limited:
     def __init__(self, server: "web.Server", tls: ssl.SSLContext | None) -> None:
         self.server = server
         self.tls = tls
-        self.open: set[_Connection] = set()
+        self.open: dict[_Connection, str] = {}
+        """Each with the address that it is from."""
         self.served = asyncio.Semaphore(MOST)
         self._served_of: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
 
     def served_of(self, address: str) -> asyncio.Semaphore:
         return self._served_of.setdefault(address, asyncio.Semaphore(MOST_OF_ONE))
+
+    def full(self, address: str) -> bool:
+        return len(self.open) >= MOST_OPEN or list(self.open.values()).count(address) >= MOST_OPEN_OF_ONE
+
+    async def close(self) -> None:
+        ending = [each.abort() for each in self.open]
+        await asyncio.gather(*filter(None, ending), return_exceptions=True)
 
 
 class _Connection(asyncio.Protocol):
@@ -76,30 +84,31 @@ class _Connection(asyncio.Protocol):
         """Only once it is served: after the handshake."""
         self._early = b""
         self._lost = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        if len(self._limited.open) >= MOST_OPEN:
+        peer = transport.get_extra_info("peername")
+        address = str(peer[0]) if peer else ""
+        if self._limited.full(address):
             self._transport.abort()
             return
-        self._limited.open.add(self)
+        self._limited.open[self] = address
         self._transport.pause_reading()
         self._deadline = asyncio.get_running_loop().call_later(SECONDS, self.abort)
-        self._serving = asyncio.create_task(self._serve())
+        self._serving = asyncio.create_task(self._serve(address))
 
-    async def _serve(self) -> None:
-        peer = self._transport.get_extra_info("peername")
+    async def _serve(self, address: str) -> None:
         try:
             # Whoever is far above its share waits for itself, and takes no part of the whole meanwhile.
-            async with self._limited.served_of(str(peer[0]) if peer else ""), self._limited.served:
-                if not self._transport.is_closing():
-                    await self._begin()
-                    await self._lost.wait()
+            async with self._limited.served_of(address), self._limited.served:
+                await self._begin()
+                await self._lost.wait()
         except OSError as error:  # an SSLError is one, too
             log.debug("a TLS handshake failed: %s", error)
         finally:
             self._deadline.cancel()
-            self._limited.open.discard(self)
+            del self._limited.open[self]
             self.abort()
 
     async def _begin(self) -> None:
@@ -118,8 +127,10 @@ class _Connection(asyncio.Protocol):
             self._handler.data_received(self._early)
             self._early = b""
 
-    def abort(self) -> None:
+    def abort(self) -> asyncio.Task[None] | None:
+        """What ends with it."""
         self._transport.abort()
+        return self._serving
 
     def answered(self) -> None:
         """From now on it may be idle: an API server keeps connections for its next request."""
@@ -139,6 +150,9 @@ class _Connection(asyncio.Protocol):
         self._lost.set()
         if self._handler is not None:
             self._handler.connection_lost(exc)
+        elif self._serving is not None:
+            # It waits no longer for its turn or its handshake.
+            self._serving.cancel()
 
     def pause_writing(self) -> None:
         if self._handler is not None:

@@ -45,7 +45,7 @@ async def greeting(tls):
 async def dropped(reader):
     """Returns once the server has closed the connection without an answer."""
     with suppress(ConnectionResetError):
-        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert await asyncio.wait_for(reader.read(), 8) == b""
 
 
 async def asked(port, tls, state):
@@ -70,14 +70,27 @@ async def test_one_connection_more_waits_until_another_ends(tls, state, monkeypa
         assert await waiting == "hello"
 
 
-async def test_those_that_wait_are_closed_above_a_number(tls, monkeypatch):
-    monkeypatch.setattr(connections, "MOST_OPEN", 2)
+@pytest.mark.parametrize("limit", ["MOST_OPEN", "MOST_OPEN_OF_ONE"])
+async def test_those_that_wait_are_closed_above_a_number(tls, monkeypatch, limit):
+    monkeypatch.setattr(connections, limit, 2)
     monkeypatch.setattr(connections, "SECONDS", 3600)
     async with greeting(tls) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
         await dropped(held[-1][0])
         for _, writer in held:
             writer.close()
+
+
+async def test_who_waits_too_long_leaves_the_queue(tls, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_OF_ONE", 0)
+    monkeypatch.setattr(connections, "MOST_OPEN", 1)
+    monkeypatch.setattr(connections, "SECONDS", 0.05)
+    async with greeting(tls) as port:
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            await dropped(reader)
+            writer.close()
+    assert [each for each in asyncio.all_tasks() if "_serve" in str(each)] == []
 
 
 @pytest.mark.parametrize("said", [b"", REQUEST[:-2]], ids=["nothing", "half a request"])
