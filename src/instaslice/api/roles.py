@@ -185,6 +185,14 @@ METRICS_READER: Final[Document] = {
 """What the ServiceAccount of Prometheus is to be bound to then."""
 
 
+_PLACEHOLDERS_LABELS: Final = {
+    # Keeps the webhook from gating placeholders.
+    names.OPT_OUT: names.OPTED_OUT,
+    # Placeholders satisfy it. Otherwise whoever may create pods here could create privileged ones, and be root on nodes.
+    "pod-security.kubernetes.io/enforce": "restricted",
+}
+
+
 def documents(name: str, role: Role, subject: Document, *, namespace: str = names.NAMESPACE) -> list[Document]:
     """Roles and bindings, all with the same name, and the namespace of placeholders if it is used; in the order in
     which to apply them."""
@@ -192,8 +200,7 @@ def documents(name: str, role: Role, subject: Document, *, namespace: str = name
     if role.own:
         made += _bound("Role", {"namespace": namespace, "name": name}, role.own, subject)
     if role.placeholders:
-        # The label keeps the webhook from gating placeholders.
-        metadata = {"name": names.PLACEHOLDERS, "labels": {names.OPT_OUT: names.OPTED_OUT}}
+        metadata = {"name": names.PLACEHOLDERS, "labels": dict(_PLACEHOLDERS_LABELS)}
         made.append({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         made += _bound("Role", {"namespace": names.PLACEHOLDERS, "name": name}, role.placeholders, subject)
     return made

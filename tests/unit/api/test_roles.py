@@ -103,10 +103,11 @@ def test_what_a_flag_needs_comes_with_it():
     assert may(hints.placeholders, "create", "pods") and may(hints.placeholders, "delete", "pods")
 
 
-def test_placeholders_have_a_namespace_of_their_own_that_the_webhook_leaves_alone():
+def test_placeholders_have_a_namespace_of_their_own_that_the_webhook_leaves_alone_and_that_admits_no_privileged_pod():
     made = roles.documents("slicer", ALL_FLAGS, WHO, namespace="slices")
     (namespace,) = (each for each in made if each["kind"] == "Namespace")
-    assert namespace["metadata"] == {"name": names.PLACEHOLDERS, "labels": {names.OPT_OUT: names.OPTED_OUT}}
+    labels = {names.OPT_OUT: names.OPTED_OUT, "pod-security.kubernetes.io/enforce": "restricted"}
+    assert namespace["metadata"] == {"name": names.PLACEHOLDERS, "labels": labels}
     after = made[made.index(namespace) + 1 :]
     assert [(each["kind"], each["metadata"]["namespace"]) for each in after] == [
         ("Role", names.PLACEHOLDERS),
