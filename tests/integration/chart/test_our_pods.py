@@ -64,6 +64,11 @@ def test_where_the_agent_runs(plain):
     assert pod_of(chosen, "agent")["nodeSelector"] == {"example.com/gpus": "mig"}
 
 
+def test_replicas_that_are_not_ready_block_no_drain(plain):
+    budgets = [each["spec"] for each in plain if each["kind"] == "PodDisruptionBudget"]
+    assert [each["unhealthyPodEvictionPolicy"] for each in budgets] == ["AlwaysAllow", "AlwaysAllow"]
+
+
 def test_selectors_select_the_pods_and_no_others(plain):
     labels = {}
     for each in plain:
