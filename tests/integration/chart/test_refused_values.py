@@ -18,6 +18,10 @@ from rendered import EMULATED
         pytest.param(["agent.kubeletDir=kubelet"], "agent/kubeletDir", id="a relative folder"),
         pytest.param(["image.digest=abc"], "image/digest", id="no digest"),
         pytest.param(["test.profile=small"], "test/profile", id="no profile"),
+        pytest.param(["metrics=null"], "missing property 'metrics'", id="a section that is null"),
+        pytest.param(["agent.emulated=null"], "missing property 'emulated'", id="a section within one that is null"),
+        pytest.param(["metrics.certificateSecret=null"], "missing property 'certificateSecret'", id="a null name"),
+        pytest.param(["webhook.namespaces=null"], "missing property 'namespaces'", id="a null list that is needed"),
     ],
 )
 def test_the_schema_refuses(settings, message):

@@ -110,6 +110,19 @@ def test_the_schema_names_the_policies_and_models_that_there_are():
     assert known == [each.name for each in models.known() if each.memory_slices]
 
 
+def test_what_the_schema_lets_be_null_renders():
+    def optional(schema, path=""):
+        for name, inner in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()):
+                yield f"{path}{name}"
+            yield from optional(inner, f"{path}{name}.")
+
+    nulls = sorted(set(optional(json.loads((CHART / "values.schema.json").read_text()))) - {"global"})
+    assert "controller.nodeSelector" in nulls
+    text = yaml.safe_dump(Helm().template(*(f"{each}=null" for each in nulls)))
+    assert "<no value>" not in text and "<nil>" not in text
+
+
 def test_the_schema_knows_every_value_and_the_values_show_every_key_of_the_schema():
     def keys(schema, path=""):
         for name, inner in schema.get("properties", {}).items():
