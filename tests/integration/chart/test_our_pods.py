@@ -69,6 +69,10 @@ def test_replicas_that_are_not_ready_block_no_drain(plain):
     assert [each["unhealthyPodEvictionPolicy"] for each in budgets] == ["AlwaysAllow", "AlwaysAllow"]
 
 
+def test_the_job_of_a_refused_uninstall_goes_by_itself(plain):
+    assert find(plain, "Job", "instaslice-uninstall")["spec"]["ttlSecondsAfterFinished"] > 0
+
+
 def test_selectors_select_the_pods_and_no_others(plain):
     labels = {}
     for each in plain:
