@@ -124,9 +124,7 @@ async def test_a_second_installation_is_refused(helm, client, namespace, annotat
         "sideEffects": "None",
         "failurePolicy": "Ignore",
     }
-    await client.create(
-        CONFIGURATIONS, {"metadata": {"name": WEBHOOK, "annotations": annotations}, "webhooks": [hook]}
-    )
+    await client.create(CONFIGURATIONS, {"metadata": {"name": WEBHOOK, "annotations": annotations}, "webhooks": [hook]})
     try:
         if not found:
             helm.template(flags=ASK)

@@ -78,7 +78,8 @@ def test_each_process_runs_as_its_own_account(plain):
 
 @pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]], ids=["everywhere", "in two namespaces"])
 def test_registration_and_policies_are_those_of_python_for_the_controllers_account(namespaces):
-    documents = Helm().template(f"webhook.namespaces={{{','.join(namespaces)}}}" if namespaces else EMULATED)
+    limited = (f"webhook.namespaces={{{','.join(namespaces)}}}", "test.namespace=team-a")
+    documents = Helm().template(*(limited if namespaces else (EMULATED,)))
     trusted = [f"system:serviceaccount:{NAMESPACE}:{names.CONTROLLER}"]
     wanted = [
         manifests.configuration(manifests.in_service(), namespaces=namespaces),

@@ -58,6 +58,11 @@ def test_the_schema_refuses(settings, message):
             ["webhook.namespaces={kube-system}"], "pods in kube-system never get slices", id="slices for the system"
         ),
         pytest.param(
+            ["webhook.namespaces={team-a,team-b}"],
+            "`helm test` could not pass; name one of these: team-a, team-b",
+            id="a test where pods get no slices",
+        ),
+        pytest.param(
             [f"test.namespace={NAMESPACE}"], "since it is InstaSlice's own; name another", id="a test in our namespace"
         ),
     ],
