@@ -188,7 +188,7 @@ METRICS_READER: Final[Document] = {
 _PLACEHOLDERS_LABELS: Final = {
     # Keeps the webhook from gating placeholders.
     names.OPT_OUT: names.OPTED_OUT,
-    # Placeholders satisfy it. Otherwise whoever may create pods here could create privileged ones, and be root on nodes.
+    # Placeholders satisfy it. Otherwise the controller's token could create privileged pods, and be root on nodes.
     "pod-security.kubernetes.io/enforce": "restricted",
 }
 

@@ -97,6 +97,14 @@ def test_the_address_of_the_api_server_reaches_every_pod():
     assert 7443 in [each["port"] for each in ports]
 
 
+def test_pods_name_a_priority_class_only_if_there_is_one():
+    none = Helm().template("priorityClass.create=false", "priorityClass.name=")
+    other = Helm().template("priorityClass.create=false", "priorityClass.name=high")
+    for documents, name in ((none, None), (other, "high")):
+        assert "PriorityClass" not in {each["kind"] for each in documents}
+        assert {pod_of(documents, each).get("priorityClassName") for each in PROCESSES} == {name}
+
+
 def test_a_digest_takes_precedence_over_a_tag():
     digest = "sha256:" + "a" * 64
     documents = Helm().template("image.repository=host/x", "image.tag=v1", f"image.digest={digest}")
