@@ -24,11 +24,13 @@ def rule(group: str, resources: str, verbs: str, *, named: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class Role:
-    """The rules of one process: for the whole cluster, for the namespace that it runs in, and for placeholders'."""
+    """The rules of one process: for the whole cluster, for the namespace that it runs in, for placeholders', and for
+    `default`, where the Events of cluster-scoped objects are."""
 
     cluster: Sequence[Rule]
     own: Sequence[Rule] = ()
     placeholders: Sequence[Rule] = ()
+    default: Sequence[Rule] = ()
 
 
 EVENTS: Final = rule("events.k8s.io", "events", "create patch")
@@ -87,8 +89,9 @@ AGENT: Final = Role(
         rule("", "nodes", "list watch"),
         rule(names.GROUP, "instaslices", "list watch create patch delete"),
         rule(names.GROUP, "instaslices/status", "patch"),
-        EVENTS,
-    )
+    ),
+    # Of Instaslice objects only.
+    default=(EVENTS,),
 )
 """Of a node with a kubelet. RBAC grants the objects of all nodes; a policy restricts the agent to that of its own."""
 EMULATED_NODES: Final = Role(cluster=(rule("", "nodes/status", "patch"),))
@@ -121,7 +124,7 @@ def _merged(*roles: Role) -> Role:
         found = [each for role in roles for each in getattr(role, part)]
         return tuple(each for at, each in enumerate(found) if each not in found[:at])
 
-    return Role(rules("cluster"), rules("own"), rules("placeholders"))
+    return Role(rules("cluster"), rules("own"), rules("placeholders"), rules("default"))
 
 
 _LISTED: Final = (
@@ -160,7 +163,7 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
         f"list instaslices.{names.GROUP}": _LISTED,
         "list pods": "before it destroys a slice that no allocation names, a minute after it has lost its allocation",
         f"delete instaslices.{names.GROUP}": "one of an earlier node of that name, before Kubernetes has collected it",
-        "patch events.events.k8s.io": _REPEATED,
+        "patch events.events.k8s.io in default": _REPEATED,
     },
     names.WEBHOOK: {
         f"patch secrets in {names.NAMESPACE}": "a certificate that is renewed, weeks after it was issued",
@@ -203,6 +206,8 @@ def documents(name: str, role: Role, subject: Document, *, namespace: str = name
         metadata = {"name": names.PLACEHOLDERS, "labels": dict(_PLACEHOLDERS_LABELS)}
         made.append({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         made += _bound("Role", {"namespace": names.PLACEHOLDERS, "name": name}, role.placeholders, subject)
+    if role.default:
+        made += _bound("Role", {"namespace": "default", "name": name}, role.default, subject)
     return made
 
 

@@ -27,12 +27,13 @@ def test_rules_for_the_cluster_and_for_our_own_namespace_are_bound_apart():
 
 def test_one_that_needs_nothing_in_our_namespace_gets_no_role_there():
     made = roles.documents("agent", roles.agent(), WHO)
-    assert [document["kind"] for document in made] == ["ClusterRole", "ClusterRoleBinding"]
+    assert [document["kind"] for document in made] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    assert {document["metadata"].get("namespace") for document in made[2:]} == {"default"}
 
 
 @pytest.mark.parametrize("role", ALL.values(), ids=ALL)
 def test_nobody_may_do_everything(role):
-    for rule in (*role.cluster, *role.own, *role.placeholders):
+    for rule in (*role.cluster, *role.own, *role.placeholders, *role.default):
         assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
 
 
@@ -69,6 +70,12 @@ def test_the_agent_only_lists_pods():
     assert [verb for verb in ("get", "watch", *WRITES) if may(roles.agent().cluster, verb, "pods")] == []
     assert may(roles.agent().cluster, "list", "pods")
     assert not any(may(roles.agent().cluster, verb, "nodes") for verb in WRITES)
+
+
+def test_the_agent_writes_events_of_its_nodes_only():
+    for role in (roles.agent(), roles.agent(emulated_nodes=True)):
+        assert may(role.default, "create", "events") and may(role.default, "patch", "events")
+        assert not any(may(role.cluster, verb, "events") for verb in WRITES)
 
 
 def test_only_the_agent_of_nodes_without_a_kubelet_writes_their_capacity():
