@@ -97,6 +97,14 @@ def test_the_address_of_the_api_server_reaches_every_pod():
     assert 7443 in [each["port"] for each in ports]
 
 
+@pytest.mark.parametrize(
+    "host, resolved", [("api.example", True), ("10.0.0.1", False), ("fd00::1", False), ("", False)]
+)
+def test_pods_may_resolve_the_name_of_the_api_server(host, resolved):
+    (rule,) = find(Helm().template(f"apiServer.host={host}"), "NetworkPolicy", "instaslice")["spec"]["egress"]
+    assert [each["protocol"] for each in rule["ports"] if each["port"] == 53] == (["UDP", "TCP"] if resolved else [])
+
+
 def test_pods_name_a_priority_class_only_if_there_is_one():
     none = Helm().template("priorityClass.create=false", "priorityClass.name=")
     other = Helm().template("priorityClass.create=false", "priorityClass.name=high")
