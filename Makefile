@@ -46,11 +46,11 @@ mutants: setup ## Break the code in 100 small ways, and print those that no unit
 KUBECTL ?= kubectl
 HELM    = $$($(BIN)/python -m instaslice.local.helm)
 RELEASE = instaslice --namespace instaslice-system
-# The colon before a port of a registry is not the one before the tag.
-IMAGE   = $(shell echo '$(IMG)' | sed -E 's|:([^:/]+)$$| \1|')
+# Repository and tag, or nothing without a tag: the colon before a port of a registry is none before one.
+IMAGE   = $(shell echo '$(IMG)' | sed -nE 's|^([^@]+):([^:/@]+)$$|\1 \2|p')
 
 deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig (IMG=repository:tag ARGS="--set …")
-	@[ -n "$(IMG)" ] || { echo "say which image: make deploy IMG=repository:tag" >&2; exit 1; }
+	$(if $(IMAGE),,$(error IMG=$(IMG): say which image, with its tag: make deploy IMG=repository:tag))
 	$(HELM) upgrade --install $(RELEASE) charts/instaslice --create-namespace --take-ownership --wait \
 		--set namespace.create=true --set image.repository=$(firstword $(IMAGE)) --set-string image.tag=$(lastword $(IMAGE)) $(ARGS)
 

@@ -201,3 +201,14 @@ kubernetes.io/os: linux
 nvidia.com/gpu.present: "true"
 {{- end }}
 {{- end }}
+
+{{/* Folders with descriptions of the driver, as JSON; the one for CDI is mounted anyway. */}}
+{{- define "instaslice.driverSpecFolders" -}}
+{{- $folders := list }}
+{{- if not .Values.agent.emulated.enabled }}
+{{- range .Values.agent.driverSpecs | default (list "/etc/cdi/nvidia.yaml") }}
+{{- $folders = append $folders (dir .) }}
+{{- end }}
+{{- end }}
+{{- without (uniq $folders) (clean .Values.agent.cdiDir) | toJson }}
+{{- end }}

@@ -24,11 +24,13 @@ def rule(group: str, resources: str, verbs: str, *, named: Sequence[str] = ()) -
 
 @dataclass(frozen=True)
 class Role:
-    """The rules of one process: for the whole cluster, for the namespace that it runs in, and for placeholders'."""
+    """The rules of one process: for the whole cluster, for the namespace that it runs in, for placeholders', and for
+    `default`, where the Events of cluster-scoped objects are."""
 
     cluster: Sequence[Rule]
     own: Sequence[Rule] = ()
     placeholders: Sequence[Rule] = ()
+    default: Sequence[Rule] = ()
 
 
 EVENTS: Final = rule("events.k8s.io", "events", "create patch")
@@ -87,8 +89,9 @@ AGENT: Final = Role(
         rule("", "nodes", "list watch"),
         rule(names.GROUP, "instaslices", "list watch create patch delete"),
         rule(names.GROUP, "instaslices/status", "patch"),
-        EVENTS,
-    )
+    ),
+    # Of Instaslice objects only.
+    default=(EVENTS,),
 )
 """Of a node with a kubelet. RBAC grants the objects of all nodes; a policy restricts the agent to that of its own."""
 EMULATED_NODES: Final = Role(cluster=(rule("", "nodes/status", "patch"),))
@@ -121,7 +124,7 @@ def _merged(*roles: Role) -> Role:
         found = [each for role in roles for each in getattr(role, part)]
         return tuple(each for at, each in enumerate(found) if each not in found[:at])
 
-    return Role(rules("cluster"), rules("own"), rules("placeholders"))
+    return Role(rules("cluster"), rules("own"), rules("placeholders"), rules("default"))
 
 
 _LISTED: Final = (
@@ -160,7 +163,7 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
         f"list instaslices.{names.GROUP}": _LISTED,
         "list pods": "before it destroys a slice that no allocation names, a minute after it has lost its allocation",
         f"delete instaslices.{names.GROUP}": "one of an earlier node of that name, before Kubernetes has collected it",
-        "patch events.events.k8s.io": _REPEATED,
+        "patch events.events.k8s.io in default": _REPEATED,
     },
     names.WEBHOOK: {
         f"patch secrets in {names.NAMESPACE}": "a certificate that is renewed, weeks after it was issued",
@@ -185,6 +188,14 @@ METRICS_READER: Final[Document] = {
 """What the ServiceAccount of Prometheus is to be bound to then."""
 
 
+_PLACEHOLDERS_LABELS: Final = {
+    # Keeps the webhook from gating placeholders.
+    names.OPT_OUT: names.OPTED_OUT,
+    # Placeholders satisfy it. Otherwise the controller's token could create privileged pods, and be root on nodes.
+    "pod-security.kubernetes.io/enforce": "restricted",
+}
+
+
 def documents(name: str, role: Role, subject: Document, *, namespace: str = names.NAMESPACE) -> list[Document]:
     """Roles and bindings, all with the same name, and the namespace of placeholders if it is used; in the order in
     which to apply them."""
@@ -192,10 +203,11 @@ def documents(name: str, role: Role, subject: Document, *, namespace: str = name
     if role.own:
         made += _bound("Role", {"namespace": namespace, "name": name}, role.own, subject)
     if role.placeholders:
-        # The label keeps the webhook from gating placeholders.
-        metadata = {"name": names.PLACEHOLDERS, "labels": {names.OPT_OUT: names.OPTED_OUT}}
+        metadata = {"name": names.PLACEHOLDERS, "labels": dict(_PLACEHOLDERS_LABELS)}
         made.append({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
         made += _bound("Role", {"namespace": names.PLACEHOLDERS, "name": name}, role.placeholders, subject)
+    if role.default:
+        made += _bound("Role", {"namespace": "default", "name": name}, role.default, subject)
     return made
 
 

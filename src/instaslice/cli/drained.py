@@ -2,12 +2,13 @@
 
 import asyncio
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, SliceState
+from instaslice.errors import BadInput
 from instaslice.kube.client import Client
 from instaslice.kube.errors import NotFound
 from instaslice.kube.transport import INTERACTIVE
@@ -39,8 +40,7 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
                 return []  # its definition is gone, so nobody holds anything of ours
         return [
             (each.metadata.name, allocation)
-            for each in objects
-            if node in (None, each.metadata.name)
+            for each in chosen(objects, node)
             for allocation in each.spec.allocations
             if holds(allocation, each)
         ]
@@ -52,6 +52,15 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
     for line in lines(held):
         click.echo(line, err=True)
     sys.exit(HELD)
+
+
+def chosen(objects: Sequence[Instaslice], node: str | None) -> Sequence[Instaslice]:
+    """All, or that of one node. Raises BadInput where it has none: a name misspelt is no proof that nothing runs."""
+    found = [each for each in objects if node in (None, each.metadata.name)]
+    if node is not None and not found:
+        known = ", ".join(sorted(each.metadata.name for each in objects)) or "none at all"
+        raise BadInput(f"--node {node}: there is no Instaslice object of that node, but of {known}")
+    return found
 
 
 def holds(allocation: Allocation, node: Instaslice) -> bool:

@@ -6,6 +6,7 @@ from it, so writing that spec late, or twice, loses nothing.
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final
 
 from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import (
@@ -36,6 +37,10 @@ log = logging.getLogger(__name__)
 UNREADABLE, UNREADY, HEALTH = "unreadable", "unready", "health"
 """Kinds of reason to close a GPU: it or the object of its node makes no sense, no pod could start on its node, or it is
 unhealthy."""
+
+
+MOST_MODELS: Final = 64
+"""Geometries that are remembered though no node may report them any more."""
 
 
 class Ledger:
@@ -442,6 +447,9 @@ class Ledger:
             return f"it is of a model {gpu.model} that is not listed"
         found = self._models.get(geometry)
         if found is None:
+            if len(self._models) >= MOST_MODELS:
+                reported = {each for record in self.nodes.values() for each in record.status.models}
+                self._models = {each: model for each, model in self._models.items() if each in reported}
             found = self._models[geometry] = geometry.checked()
         return found
 

@@ -15,6 +15,7 @@ from instaslice.doctor.definition_rules import definition_matches
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import (
+    HOOK,
     POLICY,
     POLICY_OF_BINDINGS,
     RegisteredWebhook,
@@ -24,6 +25,8 @@ from instaslice.doctor.renamed_rules import pod_seen, quota_counts
 from instaslice.kube.core import Node, Pod
 
 FIX_WEBHOOK: Final = "apply the webhook's configuration again"
+FIX_FOREIGN: Final = "find out who changed it; delete it, and apply it again"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 FIX_POLICIES: Final = "apply the policies again"
 Rule = Callable[[Installation], Iterator[Finding]]
 
@@ -32,7 +35,14 @@ def examine_installation(
     installation: Installation, pods: Sequence[Pod] = (), nodes: Sequence[Node] = ()
 ) -> list[Finding]:
     """Everything that is wrong with it, and what could not be looked at; sorted."""
-    rules: tuple[Rule, ...] = (webhook_called, policies_bound, controller_leads, definition_matches, quota_counts)
+    rules: tuple[Rule, ...] = (
+        webhook_called,
+        only_ours_registered,
+        policies_bound,
+        controller_leads,
+        definition_matches,
+        quota_counts,
+    )
     found = [finding for rule in rules for finding in rule(installation)]
     return sorted({*found, *pod_seen(installation, pods, nodes), *installation.not_checked})
 
@@ -54,6 +64,38 @@ def webhook_called(installation: Installation) -> Iterator[Finding]:
             faults = [f"{not_gated}; {FIX_WEBHOOK}"]
         for message in faults:
             yield Finding(Invariant.WEBHOOK_CALLED, f"mutatingwebhookconfiguration {name}", message)
+
+
+def only_ours_registered(installation: Installation) -> Iterator[Finding]:
+    """Whoever has the webhook's token can patch its configuration, so that the API server sends them other objects."""
+    for each in installation.webhooks or ():
+        hooks = each.webhooks or []
+        if HOOK not in [hook.name for hook in hooks]:
+            continue
+        for hook in hooks:
+            for message in _foreign(hook, helm=each.metadata.labels.get(MANAGED_BY) == "Helm"):
+                thing = f"mutatingwebhookconfiguration {each.metadata.name}"
+                yield Finding(Invariant.WEBHOOK_CALLED, thing, f"{message}; {FIX_FOREIGN}")
+
+
+def _foreign(hook: RegisteredWebhook, *, helm: bool) -> Iterator[str]:
+    if hook.name != HOOK:
+        yield f"has the webhook {hook.name}, which is not InstaSlice's"
+        return
+    rules = hook.rules or ()
+    if any(map(_creation_of_pods, rules)) and not all(map(_pods_only, rules)):
+        yield "sends the webhook other requests than to create and update pods (rules), which InstaSlice does not need"
+    if helm and hook.client_config.url:
+        yield f"sends pods to {hook.client_config.url}, not to the Service that the chart registers"
+
+
+def _pods_only(rule: WebhookRule) -> bool:
+    lists = (
+        (rule.api_groups, {""}),
+        (rule.resources, {"pods"}),
+        (rule.operations, {"CREATE", "UPDATE"}),
+    )
+    return all(ours.issuperset(listed or ()) for listed, ours in lists)
 
 
 def _faults(hook: RegisteredWebhook, installation: Installation) -> Iterator[str]:

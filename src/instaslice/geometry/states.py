@@ -14,8 +14,9 @@ from instaslice.geometry.kinds import Kinds
 from instaslice.geometry.models import Model
 from instaslice.geometry.profiles import Engines, Placement, Profile
 
-MOST_LAYOUTS: Final = 50_000
-"""Of a geometry; those that are known have a tenth of it at most."""
+MOST_ENTRIES: Final = 1_000_000
+"""Of a table of a geometry, which has one for each placement in each layout; those that are known have a seventh of it
+at most."""
 ILLEGAL: Final = -1
 """Where a table has no state to lead to."""
 
@@ -33,9 +34,10 @@ class States:
 
     def __init__(self, model: Model) -> None:
         """Raises TooManyLayouts: a geometry may come from an object that anybody can write."""
-        if (layouts := _layouts(model)) > MOST_LAYOUTS:
+        layouts, placements = _layouts(model), sum(len(profile.starts) for profile in model.profiles)
+        if layouts * placements > MOST_ENTRIES:
             raise TooManyLayouts(
-                f"its profiles can lie in {layouts:.0e} ways on one GPU, more than can be looked through"
+                f"its {placements} placements can lie in {layouts:.0e} ways on one GPU, more than can be looked through"
             )
         self.slices: Final = model.memory_slices
         self.profiles: Final = model.profiles

@@ -13,7 +13,7 @@ from instaslice.kube.core import NODES, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
-from instaslice.local.objects import BINDINGS, RBAC, ROLES
+from instaslice.local.objects import GRANTS, RBAC
 from instaslice.local.pki import Authority
 
 DEFINITIONS = Resource(
@@ -63,18 +63,17 @@ async def machine(client, defined, group):
 @pytest.fixture
 async def account(cluster, client, group, tmp_path):
     """A kubeconfig for a user who may do what the agent needs, and no more."""
-    meta = {"name": group}
     subject = {"kind": "User", "apiGroup": RBAC, "name": group}
-    role = {"apiGroup": RBAC, "kind": "ClusterRole", "name": group}
-    await client.create(ROLES, {"metadata": meta, "rules": list(roles.agent(emulated_nodes=True).cluster)})
-    await client.create(BINDINGS, {"metadata": meta, "subjects": [subject], "roleRef": role})
+    granted = roles.documents(group, roles.agent(emulated_nodes=True), subject)
+    for each in granted:
+        await client.create(GRANTS[each["kind"]], each)
     plane = cluster.plane()
     authority = Authority(plane.layout.pki)
     yield authority.kubeconfig(
         tmp_path / "kubeconfig", server=plane.server, client=authority.issue(group, group), name="agent"
     )
-    for resource in (ROLES, BINDINGS):
-        await client.delete(resource, Key("", group))
+    for each in granted:
+        await client.delete(GRANTS[each["kind"]], Key(each["metadata"].get("namespace", ""), group))
 
 
 @pytest.fixture

@@ -47,8 +47,15 @@ ROWS = [
     ),
     pytest.param(
         roles.agent(emulated_nodes=True),
-        [("list", "pods", TEAM), ("patch", "nodes/status", ""), ("patch", "instaslices.gpu.das.com/status", "")],
-        [*((verb, "pods", TEAM) for verb in ("get", "watch", "create", "patch", "delete")), ("patch", "nodes", "")],
+        [
+            *(("list", "pods", TEAM), ("patch", "nodes/status", ""), ("patch", "instaslices.gpu.das.com/status", "")),
+            *((verb, "events.events.k8s.io", "default") for verb in ("create", "patch")),
+        ],
+        [
+            *((verb, "pods", TEAM) for verb in ("get", "watch", "create", "patch", "delete")),
+            *((verb, "events.events.k8s.io", OWN) for verb in ("create", "patch")),
+            ("patch", "nodes", ""),
+        ],
         id="the agent",
     ),
     pytest.param(

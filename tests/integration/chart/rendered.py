@@ -42,4 +42,5 @@ def canonical(namespace, rule):
 
 def expected(role):
     parts = [("", role.cluster), (NAMESPACE, role.own), (names.PLACEHOLDERS, role.placeholders)]
+    parts.append(("default", role.default))
     return {canonical(where, each) for where, rules in parts for each in rules}

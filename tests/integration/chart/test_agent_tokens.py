@@ -45,7 +45,8 @@ async def account(client, namespace):
         await objects.apply(resource, document)
     yield namespace
     for resource, document in reversed(written):
-        await client.delete(resource, Key("", document["metadata"]["name"]))
+        metadata = document["metadata"]
+        await client.delete(resource, Key(metadata.get("namespace", ""), metadata["name"]))
 
 
 @pytest.fixture

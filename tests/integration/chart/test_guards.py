@@ -6,6 +6,7 @@ import pytest
 from helm import Helm, HelmFailed
 from waiting import until
 
+from instaslice.api.names import WEBHOOK
 from instaslice.kube.client import Selector
 from instaslice.kube.core import NAMESPACES, PODS, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
@@ -94,6 +95,44 @@ async def test_das_is_refused(helm, client, namespace):
         helm.template("guards.das=false", flags=ASK)
     finally:
         await client.delete(CONFIGURATIONS, Key("", f"das-{namespace}"))
+
+
+@pytest.mark.parametrize(
+    "annotations, service, found",
+    [
+        pytest.param({"release-name": "first"}, None, "release first", id="another release in our namespace"),
+        pytest.param(
+            {"release-name": "instaslice", "release-namespace": "gpus"},
+            "gpus",
+            "release instaslice in the namespace gpus",
+            id="a release of the same name elsewhere",
+        ),
+        pytest.param({}, "gpus", "in the namespace gpus", id="one without Helm elsewhere"),
+        pytest.param({"release-name": "instaslice", "release-namespace": "OURS"}, "OURS", "", id="an upgrade"),
+        pytest.param({}, "OURS", "", id="one without Helm in our namespace"),
+        pytest.param({}, None, "", id="one that no Service stands for"),
+    ],
+)
+async def test_a_second_installation_is_refused(helm, client, namespace, annotations, service, found):
+    annotations = {f"meta.helm.sh/{key}": value.replace("OURS", namespace) for key, value in annotations.items()}
+    url = {"url": "https://127.0.0.1:1/mutate"}
+    reference = {"service": {"name": WEBHOOK, "namespace": (service or "").replace("OURS", namespace)}}
+    hook = {
+        "name": "pods.instaslice.test",
+        "clientConfig": reference if service else url,
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        "failurePolicy": "Ignore",
+    }
+    await client.create(CONFIGURATIONS, {"metadata": {"name": WEBHOOK, "annotations": annotations}, "webhooks": [hook]})
+    try:
+        if not found:
+            helm.template(flags=ASK)
+            return
+        with pytest.raises(HelmFailed, match=rf"This cluster has an InstaSlice already: .*{found}"):
+            helm.template(flags=ASK)
+    finally:
+        await client.delete(CONFIGURATIONS, Key("", WEBHOOK))
 
 
 @pytest.mark.parametrize("level", ["baseline", "restricted", "privileged"])

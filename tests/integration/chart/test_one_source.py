@@ -2,6 +2,7 @@
 
 import importlib.util
 import itertools
+import subprocess
 import tomllib
 
 import pytest
@@ -78,7 +79,8 @@ def test_each_process_runs_as_its_own_account(plain):
 
 @pytest.mark.parametrize("namespaces", [[], ["team-a", "team-b"]], ids=["everywhere", "in two namespaces"])
 def test_registration_and_policies_are_those_of_python_for_the_controllers_account(namespaces):
-    documents = Helm().template(f"webhook.namespaces={{{','.join(namespaces)}}}" if namespaces else EMULATED)
+    limited = (f"webhook.namespaces={{{','.join(namespaces)}}}", "test.namespace=team-a")
+    documents = Helm().template(*(limited if namespaces else (EMULATED,)))
     trusted = [f"system:serviceaccount:{NAMESPACE}:{names.CONTROLLER}"]
     wanted = [
         manifests.configuration(manifests.in_service(), namespaces=namespaces),
@@ -114,6 +116,25 @@ def test_the_definition_is_that_of_python(settings, annotations):
 
 def test_the_definition_may_be_left_to_others():
     assert "CustomResourceDefinition" not in {each["kind"] for each in Helm().template("crds.install=false")}
+
+
+def deploy(image):
+    return subprocess.run(
+        ["make", "-n", "deploy", f"IMG={image}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("image", ["", "reg.io/instaslice", "reg.io:5000/instaslice", "reg.io/instaslice@sha256:ab"])
+def test_an_image_without_a_tag_is_not_deployed(image):
+    done = deploy(image)
+    assert done.returncode == 2
+    assert f"IMG={image}: say which image, with its tag" in done.stderr
+
+
+@pytest.mark.parametrize("repository", ["instaslice", "reg.io:5000/a/instaslice"])
+def test_make_deploys_the_image_that_is_named(repository):
+    done = deploy(f"{repository}:v1")
+    assert f"--set image.repository={repository} --set-string image.tag=v1" in done.stdout
 
 
 def test_the_version_is_that_of_the_package():

@@ -1,8 +1,12 @@
 """What our pods may do on their node, where they run, and what selects them."""
 
+import re
+import shlex
+
 import pytest
-from helm import Helm, find
-from rendered import EMULATED, pod_of
+import yaml
+from helm import CHART, Helm, find
+from rendered import EMULATED, ROOT, pod_of
 
 
 def pods(documents):
@@ -62,6 +66,31 @@ def test_where_the_agent_runs(plain):
     assert pod_of(Helm().template(EMULATED), "agent")["nodeSelector"] == {"kubernetes.io/os": "linux"}
     chosen = Helm().template(r"agent.nodeSelector.example\.com/gpus=mig")
     assert pod_of(chosen, "agent")["nodeSelector"] == {"example.com/gpus": "mig"}
+
+
+def test_replicas_that_are_not_ready_block_no_drain(plain):
+    budgets = [each["spec"] for each in plain if each["kind"] == "PodDisruptionBudget"]
+    assert [each["unhealthyPodEvictionPolicy"] for each in budgets] == ["AlwaysAllow", "AlwaysAllow"]
+
+
+def test_the_job_of_a_refused_uninstall_goes_by_itself(plain):
+    assert find(plain, "Job", "instaslice-uninstall")["spec"]["ttlSecondsAfterFinished"] > 0
+
+
+def test_what_the_docs_render_for_kubectl_has_no_hooks(plain):
+    page = (ROOT / "docs/install.md").read_text().replace("\\\n", " ")
+    (command,) = re.findall(r"^\$ (helm template .*) \| kubectl", page, re.MULTILINE)
+    (_, _, name, _, _, namespace, *flags) = shlex.split(command)
+    text = Helm(namespace=namespace).run("template", name, str(CHART), *flags)
+    rendered = [each for each in yaml.safe_load_all(text) if each]
+    assert {"Namespace", "DaemonSet"} <= {each["kind"] for each in rendered}
+
+    def hooks(documents):
+        named = [each for each in documents if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+        return [each["metadata"]["name"] for each in named]
+
+    assert sorted(hooks(plain)) == ["instaslice-test", "instaslice-uninstall"]
+    assert hooks(rendered) == []
 
 
 def test_selectors_select_the_pods_and_no_others(plain):

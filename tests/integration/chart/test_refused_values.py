@@ -17,7 +17,15 @@ from rendered import EMULATED
         pytest.param(["webhook.port=99999"], "webhook/port", id="no such port"),
         pytest.param(["agent.kubeletDir=kubelet"], "agent/kubeletDir", id="a relative folder"),
         pytest.param(["image.digest=abc"], "image/digest", id="no digest"),
+        pytest.param([r"agent.stateDir=/a\, name: x"], "agent/stateDir", id="a folder that is more YAML"),
+        pytest.param([r"agent.driverSpecs={/a\, name: x}"], "agent/driverSpecs/0", id="a file that is more YAML"),
+        pytest.param(["agent.maxSurge="], "agent/maxSurge", id="no surge"),
+        pytest.param(["agent.maxSurge=0%"], "agent/maxSurge", id="a surge of none"),
         pytest.param(["test.profile=small"], "test/profile", id="no profile"),
+        pytest.param(["metrics=null"], "missing property 'metrics'", id="a section that is null"),
+        pytest.param(["agent.emulated=null"], "missing property 'emulated'", id="a section within one that is null"),
+        pytest.param(["metrics.certificateSecret=null"], "missing property 'certificateSecret'", id="a null name"),
+        pytest.param(["webhook.namespaces=null"], "missing property 'namespaces'", id="a null list that is needed"),
     ],
 )
 def test_the_schema_refuses(settings, message):
@@ -43,6 +51,16 @@ def test_the_schema_refuses(settings, message):
             "agent.driver.library=/usr/lib: give the path of libnvidia-ml.so.1",
             id="a folder as library",
         ),
+        pytest.param(
+            ["webhook.port=9511"], "webhook.port=9511: the webhook serves its metrics", id="the port of metrics"
+        ),
+        pytest.param(
+            ["priorityClass.create=false"],
+            "nobody creates the PriorityClass instaslice",
+            id="a class that is not there",
+        ),
+        pytest.param(["agent.driverSpecs={/tmp/x.yaml}"], "would have the folder /tmp twice", id="/tmp twice"),
+        pytest.param(["agent.stateDir=/var/run/cdi/"], "would have the folder /var/run/cdi twice", id="a folder twice"),
         pytest.param(["priorityClass.name="], "priorityClass.create needs priorityClass.name", id="a nameless class"),
         pytest.param(
             ["certManager.enabled=true"], "this cluster has no cert-manager.io/v1", id="no cert-manager in the cluster"
@@ -52,6 +70,11 @@ def test_the_schema_refuses(settings, message):
         ),
         pytest.param(
             ["webhook.namespaces={kube-system}"], "pods in kube-system never get slices", id="slices for the system"
+        ),
+        pytest.param(
+            ["webhook.namespaces={team-a,team-b}"],
+            "`helm test` could not pass; name one of these: team-a, team-b",
+            id="a test where pods get no slices",
         ),
         pytest.param(
             [f"test.namespace={NAMESPACE}"], "since it is InstaSlice's own; name another", id="a test in our namespace"

@@ -97,6 +97,22 @@ def test_the_address_of_the_api_server_reaches_every_pod():
     assert 7443 in [each["port"] for each in ports]
 
 
+@pytest.mark.parametrize(
+    "host, resolved", [("api.example", True), ("10.0.0.1", False), ("fd00::1", False), ("", False)]
+)
+def test_pods_may_resolve_the_name_of_the_api_server(host, resolved):
+    (rule,) = find(Helm().template(f"apiServer.host={host}"), "NetworkPolicy", "instaslice")["spec"]["egress"]
+    assert [each["protocol"] for each in rule["ports"] if each["port"] == 53] == (["UDP", "TCP"] if resolved else [])
+
+
+def test_pods_name_a_priority_class_only_if_there_is_one():
+    none = Helm().template("priorityClass.create=false", "priorityClass.name=")
+    other = Helm().template("priorityClass.create=false", "priorityClass.name=high")
+    for documents, name in ((none, None), (other, "high")):
+        assert "PriorityClass" not in {each["kind"] for each in documents}
+        assert {pod_of(documents, each).get("priorityClassName") for each in PROCESSES} == {name}
+
+
 def test_a_digest_takes_precedence_over_a_tag():
     digest = "sha256:" + "a" * 64
     documents = Helm().template("image.repository=host/x", "image.tag=v1", f"image.digest={digest}")
@@ -108,6 +124,19 @@ def test_the_schema_names_the_policies_and_models_that_there_are():
     assert schema["controller"]["properties"]["policy"]["enum"] == [*policies.names(), None]
     known = schema["agent"]["properties"]["emulated"]["properties"]["model"]["enum"]
     assert known == [each.name for each in models.known() if each.memory_slices]
+
+
+def test_what_the_schema_lets_be_null_renders():
+    def optional(schema, path=""):
+        for name, inner in schema.get("properties", {}).items():
+            if name not in schema.get("required", ()):
+                yield f"{path}{name}"
+            yield from optional(inner, f"{path}{name}.")
+
+    nulls = sorted(set(optional(json.loads((CHART / "values.schema.json").read_text()))) - {"global"})
+    assert "controller.nodeSelector" in nulls
+    text = yaml.safe_dump(Helm().template(*(f"{each}=null" for each in nulls)))
+    assert "<no value>" not in text and "<nil>" not in text
 
 
 def test_the_schema_knows_every_value_and_the_values_show_every_key_of_the_schema():

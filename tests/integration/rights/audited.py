@@ -32,6 +32,7 @@ def granted(roles):
             ("", role.cluster),
             (names.NAMESPACE, role.own),
             (names.PLACEHOLDERS, role.placeholders),
+            ("default", role.default),
         )
         for rule in rules
         for group in rule["apiGroups"]

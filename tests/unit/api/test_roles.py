@@ -27,12 +27,13 @@ def test_rules_for_the_cluster_and_for_our_own_namespace_are_bound_apart():
 
 def test_one_that_needs_nothing_in_our_namespace_gets_no_role_there():
     made = roles.documents("agent", roles.agent(), WHO)
-    assert [document["kind"] for document in made] == ["ClusterRole", "ClusterRoleBinding"]
+    assert [document["kind"] for document in made] == ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]
+    assert {document["metadata"].get("namespace") for document in made[2:]} == {"default"}
 
 
 @pytest.mark.parametrize("role", ALL.values(), ids=ALL)
 def test_nobody_may_do_everything(role):
-    for rule in (*role.cluster, *role.own, *role.placeholders):
+    for rule in (*role.cluster, *role.own, *role.placeholders, *role.default):
         assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
 
 
@@ -71,6 +72,12 @@ def test_the_agent_only_lists_pods():
     assert not any(may(roles.agent().cluster, verb, "nodes") for verb in WRITES)
 
 
+def test_the_agent_writes_events_of_its_nodes_only():
+    for role in (roles.agent(), roles.agent(emulated_nodes=True)):
+        assert may(role.default, "create", "events") and may(role.default, "patch", "events")
+        assert not any(may(role.cluster, verb, "events") for verb in WRITES)
+
+
 def test_only_the_agent_of_nodes_without_a_kubelet_writes_their_capacity():
     assert not may(roles.agent().cluster, "patch", "nodes/status")
     assert may(roles.agent(emulated_nodes=True).cluster, "patch", "nodes/status")
@@ -103,10 +110,11 @@ def test_what_a_flag_needs_comes_with_it():
     assert may(hints.placeholders, "create", "pods") and may(hints.placeholders, "delete", "pods")
 
 
-def test_placeholders_have_a_namespace_of_their_own_that_the_webhook_leaves_alone():
+def test_placeholders_have_a_namespace_of_their_own_that_the_webhook_leaves_alone_and_that_admits_no_privileged_pod():
     made = roles.documents("slicer", ALL_FLAGS, WHO, namespace="slices")
     (namespace,) = (each for each in made if each["kind"] == "Namespace")
-    assert namespace["metadata"] == {"name": names.PLACEHOLDERS, "labels": {names.OPT_OUT: names.OPTED_OUT}}
+    labels = {names.OPT_OUT: names.OPTED_OUT, "pod-security.kubernetes.io/enforce": "restricted"}
+    assert namespace["metadata"] == {"name": names.PLACEHOLDERS, "labels": labels}
     after = made[made.index(namespace) + 1 :]
     assert [(each["kind"], each["metadata"]["namespace"]) for each in after] == [
         ("Role", names.PLACEHOLDERS),

@@ -11,7 +11,8 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.cli.drained import MOST_PODS, holds, lines
+from instaslice.cli.drained import MOST_PODS, chosen, holds, lines
+from instaslice.errors import BadInput
 from instaslice.kube.meta import ObjectMeta
 
 
@@ -39,6 +40,16 @@ def test_of_many_pods_the_first_are_named():
     assert len(named) == MOST_PODS
     assert more == "and 3 more"
     assert remedy.startswith("13 pods hold slices")
+
+
+def test_a_node_that_is_not_ours_is_an_error_and_not_drained():
+    objects = [Instaslice(metadata=ObjectMeta(name=name)) for name in "ab"]
+    assert [each.metadata.name for each in chosen(objects, "b")] == ["b"]
+    assert chosen(objects, None) == objects
+    with pytest.raises(BadInput, match="--node c: there is no Instaslice object of that node, but of a, b"):
+        chosen(objects, "c")
+    with pytest.raises(BadInput, match="but of none at all"):
+        chosen([], "c")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from small_worlds import allocation, instaslice, made, uuid
 
 from instaslice.api.instaslice import AllocationState, Health, PodRef, SliceState
 from instaslice.api.pods import NeededSlice
-from instaslice.controller.ledger import Ledger
+from instaslice.controller.ledger import MOST_MODELS, Ledger
 from instaslice.placement import Demand, Plan, policies
 
 ONE = allocation("one", "1g.5gb", 0)
@@ -302,3 +302,15 @@ def test_a_sick_gpu_stays_closed_when_its_object_can_be_read_again():
     found.quarantine("gpu-0", "it cannot be read")
     found.update(thing, 1.0)
     assert not isinstance(found.placer.place(Demand(("1g.5gb",))), Plan)
+
+
+def test_geometries_that_no_node_reports_any_more_are_forgotten():
+    """Each report may list another."""
+    found = ledger()
+    thing = instaslice()
+    (geometry,) = thing.status.models
+    for number in range(3 * MOST_MODELS):
+        named = msgspec.structs.replace(geometry, memory_gb=40 + number)
+        status = msgspec.structs.replace(thing.status, models=(named,))
+        found.update(msgspec.structs.replace(thing, status=status), float(number))
+    assert len(found._models) <= MOST_MODELS

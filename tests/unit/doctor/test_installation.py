@@ -298,6 +298,54 @@ def test_a_fault_is_found_and_named(fault, invariant, thing, message):
     assert ";" in found.message or ": " in found.message or message == "it does not answer", "a remedy follows"
 
 
+def with_a_hook_of_others():
+    ours = webhook()
+    return msgspec.structs.replace(
+        ours, webhooks=[*ours.webhooks, msgspec.structs.replace(ours.webhooks[0], name="x.y")]
+    )
+
+
+def labelled(configuration, **labels):
+    return msgspec.structs.replace(
+        configuration, metadata=msgspec.structs.replace(configuration.metadata, labels=labels)
+    )
+
+
+BY_HELM = {"app.kubernetes.io/managed-by": "Helm"}
+
+
+@pytest.mark.parametrize(
+    "configuration, message",
+    [
+        pytest.param(with_a_hook_of_others(), "has the webhook x.y, which is not InstaSlice's", id="another webhook"),
+        pytest.param(
+            webhook(rules=[pods_only(), pods_only(resources=["secrets"])]), "sends the webhook other", id="another rule"
+        ),
+        pytest.param(
+            webhook(rules=[pods_only(resources=["*"])]), "sends the webhook other", id="a rule for everything"
+        ),
+        pytest.param(webhook(rules=[pods_only(apiGroups=["", "apps"])]), "sends the webhook other", id="other groups"),
+        pytest.param(
+            labelled(webhook(url="https://10.0.0.1/x"), **BY_HELM),
+            "sends pods to https://10.0.0.1/x, not to the Service",
+            id="a URL in place of the chart's Service",
+        ),
+    ],
+)
+def test_what_a_stolen_token_could_register_is_found(configuration, message):
+    (found,) = examine_installation(installation(webhooks=[configuration]))
+    assert (found.invariant, found.object) == (Invariant.WEBHOOK_CALLED, HOOK)
+    assert found.message.startswith(message)
+
+
+def test_the_registration_of_the_chart_and_those_of_others_are_well():
+    ours = labelled(behind_a_service(caBundle=bundle()), **BY_HELM)
+    other = with_a_hook_of_others()
+    metadata = msgspec.structs.replace(other.metadata, name="other")
+    other = msgspec.structs.replace(other, metadata=metadata, webhooks=other.webhooks[1:])
+    assert examine_installation(installation(webhooks=[ours, other])) == []
+
+
 def test_what_is_stored_in_another_version_is_named_with_what_is_left_of_it():
     found = examine_installation(installation(definitions=[definition(stored_elsewhere)]))
     assert [each.message.partition(";")[0] for each in found] == [

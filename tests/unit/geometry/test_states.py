@@ -6,7 +6,7 @@ import pytest
 
 from instaslice.geometry import States, TooManyLayouts, models
 from instaslice.geometry.profiles import NO_ENGINES
-from instaslice.geometry.states import MOST_LAYOUTS
+from instaslice.geometry.states import MOST_ENTRIES
 
 ALL = [model for model in models.known() if model.provenance != "unknown"]
 
@@ -155,9 +155,18 @@ def test_a_geometry_that_nobody_could_list_is_refused_at_once():
         States.of(replace(A100, memory_slices=64, profiles=(anywhere,)))
 
 
+def test_few_layouts_of_very_many_placements_are_refused_at_once():
+    """Each layout has an entry for each placement, and 20 KB of a status can list four thousand."""
+    one = replace(A100.profiles[0], name="1g.1gb", starts=(0, 1, 2), limit=3, compute=0)
+    large = [replace(one, name=f"{n}g.65gb", size=65, starts=tuple(range(3, 64)), limit=1) for n in range(1, 63)]
+    with pytest.raises(TooManyLayouts, match=r"its 3785 placements can lie in 3e\+04 ways"):
+        States.of(replace(A100, memory_slices=128, profiles=(one, *large)))
+
+
 @pytest.mark.parametrize("model", ALL, ids=lambda model: model.name)
 def test_every_known_model_is_far_from_that(model):
-    assert len(States.of(model)) * 10 < MOST_LAYOUTS
+    states = States.of(model)
+    assert len(states) * len(states.placements) * 10 < MOST_ENTRIES
 
 
 @pytest.mark.parametrize(
