@@ -125,7 +125,8 @@ async def test_what_a_waiting_pod_says_follows_what_it_waits_for(stage):
     await stage.create(pod("holder", "7g.40gb"))
     await stage.running("holder")
     await stage.create(pod("patient", "7g.40gb"))
-    assert "cordoned" not in await stage.waits("patient")
+    # Nodes of other stories may be cordoned.
+    assert not (await stage.waits("patient")).startswith("every node that could hold it is cordoned")
     await stage.client.merge(NODES, Key("", node), {"spec": {"unschedulable": True}})
 
     def says_so():

@@ -43,6 +43,7 @@ async def test_a_controller_goes_on_with_what_an_earlier_one_knew(cluster, clien
         policy, first = learning(controller, namespace, clock)
         for profile in ("1g.5gb", "1g.5gb", "1g.5gb+me", "3g.20gb"):
             policy.arrived(profile)
+        await first.recall()
         running = asyncio.create_task(first.run())
         await passes(clock, QUIET_SECONDS + 1)
 

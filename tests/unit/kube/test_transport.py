@@ -221,9 +221,9 @@ async def test_a_watch_that_is_never_answered_is_given_up(clock):
 
 
 async def test_a_watch_that_brings_nothing_is_quiet_and_no_server_is_suspected(clock):
-    async def open_and_say_nothing(_reader, writer):
+    async def open_and_say_nothing(reader, writer):
         writer.write(head(200))
-        await asyncio.Event().wait()
+        await reader.read()  # until the other side has closed
 
     async with serving(open_and_say_nothing, clock=clock) as (_, made):
         async with made.stream("/x", what="watch x", params={}, silent_after=90) as chunks:
