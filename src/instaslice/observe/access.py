@@ -61,7 +61,7 @@ ACCESS_REVIEWS: Final = Resource(
 )
 
 
-class Refusal(NamedTuple):
+class AccessDenied(NamedTuple):
     """Why somebody may not read the metrics."""
 
     status: HTTPStatus
@@ -70,7 +70,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    refusal: Refusal | None
+    refusal: AccessDenied | None
     until: float
 
 
@@ -85,12 +85,14 @@ class Access:
         """Address → when its next stranger is looked up."""
         self._asking = 0
 
-    async def refusal(self, headers: Mapping[str, str], address: str = "") -> Refusal | None:
+    async def refusal(self, headers: Mapping[str, str], address: str = "") -> AccessDenied | None:
         """Why the sender of these headers may not read the metrics; None where it may."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         # A token is ASCII; other bytes could not even be sent on for a review.
         if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
-            return Refusal(HTTPStatus.UNAUTHORIZED, "send the token of a ServiceAccount: Authorization: Bearer TOKEN")
+            return AccessDenied(
+                HTTPStatus.UNAUTHORIZED, "send the token of a ServiceAccount: Authorization: Bearer TOKEN"
+            )
         digest, now = hashlib.sha256(token.encode()).digest(), self._clock.monotonic()
         known = self._accepted.get(digest) or self._refused.get(digest)
         if known is not None and now < known.until:
@@ -98,7 +100,9 @@ class Access:
         if digest in self._accepted:
             return await self._look_up(digest, token)
         if self._asking >= MOST_ASKED or now < self._turns.get(address, now):
-            return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "too many callers whose rights are being looked up; try again")
+            return AccessDenied(
+                HTTPStatus.TOO_MANY_REQUESTS, "too many callers whose rights are being looked up; try again"
+            )
         self._asking += 1
         self._turns = {each: turn for each, turn in self._turns.items() if now < turn} | {address: math.inf}
         try:
@@ -110,32 +114,32 @@ class Access:
             del self._turns[address]
         return refusal
 
-    async def _look_up(self, digest: bytes, token: str) -> Refusal | None:
+    async def _look_up(self, digest: bytes, token: str) -> AccessDenied | None:
         now = self._clock.monotonic()
         try:
             refusal = await self._review(token.strip())
         except KubeError as error:
-            return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server does not say who you are: {error}")
+            return AccessDenied(HTTPStatus.SERVICE_UNAVAILABLE, f"the API server does not say who you are: {error}")
         self._remember(digest, refusal, now + REMEMBERED_SECONDS)
         return refusal
 
-    async def _review(self, token: str) -> Refusal | None:
+    async def _review(self, token: str) -> AccessDenied | None:
         who = (await self._client.create(TOKEN_REVIEWS, {"spec": {"token": token}})).status
         if not who.authenticated:
-            return Refusal(HTTPStatus.UNAUTHORIZED, "the API server does not know this token")
+            return AccessDenied(HTTPStatus.UNAUTHORIZED, "the API server does not know this token")
         user = who.user
         asked = {"path": "/metrics", "verb": "get"}
         spec = {"user": user.username, "uid": user.uid, "groups": user.groups or [], "extra": user.extra or {}}
         body = {"spec": {**spec, "nonResourceAttributes": asked}}
         if (await self._client.create(ACCESS_REVIEWS, body)).status.allowed:
             return None
-        return Refusal(
+        return AccessDenied(
             HTTPStatus.FORBIDDEN,
             f"{user.username} may not read the metrics; bind it to a ClusterRole with the rule "
             '{nonResourceURLs: ["/metrics"], verbs: ["get"]}',
         )
 
-    def _remember(self, digest: bytes, refusal: Refusal | None, until: float) -> None:
+    def _remember(self, digest: bytes, refusal: AccessDenied | None, until: float) -> None:
         into, out_of = (self._accepted, self._refused) if refusal is None else (self._refused, self._accepted)
         out_of.pop(digest, None)
         if len(into) >= MOST_REMEMBERED and digest not in into:

@@ -39,7 +39,7 @@ def _well() -> str:
 
 
 @dataclass
-class Health:
+class ProcessHealth:
     """What a process says of itself."""
 
     stuck: Why = _well
@@ -47,12 +47,12 @@ class Health:
     not_ready: Why = _well
 
 
-HEALTH: Final = web.AppKey("health", Health)
+HEALTH: Final = web.AppKey("health", ProcessHealth)
 REGISTRY: Final = web.AppKey("registry", CollectorRegistry)
 ACCESS: Final = web.AppKey("access", Access)
 
 
-def application(registry: CollectorRegistry, health: Health, access: Access | None = None) -> web.Application:
+def application(registry: CollectorRegistry, health: ProcessHealth, access: Access | None = None) -> web.Application:
     """With `access` only those who are let in read the metrics; the health of a process is for everybody."""
     app = web.Application()
     app[REGISTRY], app[HEALTH] = registry, health

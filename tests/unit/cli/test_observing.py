@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from instaslice.cli import agent, controller, webhook
-from instaslice.cli.terminal.observing import PORTS, HostPort
+from instaslice.cli.terminal.observing import PORTS, ListenAddress
 from instaslice.observe.endpoints import Address
 
 
@@ -19,19 +19,19 @@ from instaslice.observe.endpoints import Address
     ],
 )
 def test_an_address(text, address, again):
-    found = HostPort().convert(text, None, None)
+    found = ListenAddress().convert(text, None, None)
     assert found == Address(*address)
     assert str(found) == again
 
 
 def test_nowhere():
-    assert HostPort().convert("", None, None) is None
+    assert ListenAddress().convert("", None, None) is None
 
 
 @pytest.mark.parametrize("text", ["9510", "localhost", "::1:9510", "127.0.0.1:65536", "127.0.0.1:", "a:b", "[::1:9"])
 def test_what_is_no_address(text):
     with pytest.raises(click.BadParameter, match="is not HOST:PORT"):
-        HostPort().convert(text, None, None)
+        ListenAddress().convert(text, None, None)
 
 
 def test_the_three_processes_have_three_ports():

@@ -15,7 +15,7 @@ from instaslice.observe import access as rights
 from instaslice.observe import registry as registries
 from instaslice.observe.access import ACCESS_REVIEWS, TOKEN_REVIEWS, Access, SubjectAccessReview, TokenReview
 from instaslice.observe.api_calls import ApiCalls
-from instaslice.observe.endpoints import Address, Health, application, serving
+from instaslice.observe.endpoints import Address, ProcessHealth, application, serving
 from instaslice.observe.metrics import ALLOCATIONS, BUILD, FAILURES, Component
 
 
@@ -73,7 +73,7 @@ async def asked(app, path="/metrics", token=None, **headers):
 async def test_what_is_served_is_read_by_the_parser_of_prometheus(registry):
     states = {("creating",): 2.0, ("ungated",): 3.0}
     registries.read_from(registry, lambda: [(ALLOCATIONS, states), (FAILURES, {(): 1.0})])
-    status, text, headers = await asked(application(registry, Health()))
+    status, text, headers = await asked(application(registry, ProcessHealth()))
     assert (status, headers["Content-Type"].partition(";")[0]) == (200, "text/plain")
     found = {each.name: each for each in text_string_to_metric_families(text)}
     allocations = found["instaslice_allocations"]
@@ -88,16 +88,18 @@ async def test_what_is_served_is_read_by_the_parser_of_prometheus(registry):
 async def test_the_state_is_read_at_each_scrape(registry):
     states = {("creating",): 2.0}
     registries.read_from(registry, lambda: [(ALLOCATIONS, states)])
-    app = application(registry, Health())
+    app = application(registry, ProcessHealth())
     assert 'instaslice_allocations{state="creating"} 2.0' in (await asked(app))[1]
     states.clear()
-    assert "instaslice_allocations{" not in (await asked(application(registry, Health())))[1]
+    assert "instaslice_allocations{" not in (await asked(application(registry, ProcessHealth())))[1]
 
 
 async def test_open_metrics_on_request(registry):
     calls = ApiCalls(registry)
     calls.answered("get", "pods", "200")
-    _, text, headers = await asked(application(registry, Health()), Accept="application/openmetrics-text;version=1.0.0")
+    _, text, headers = await asked(
+        application(registry, ProcessHealth()), Accept="application/openmetrics-text;version=1.0.0"
+    )
     assert headers["Content-Type"].startswith("application/openmetrics-text")
     assert 'instaslice_api_requests_total{code="200",resource="pods",verb="get"} 1.0' in text
     assert text.endswith("# EOF\n")
@@ -105,7 +107,7 @@ async def test_open_metrics_on_request(registry):
 
 @pytest.mark.parametrize("version", ["abc", "", "1.x", "1.0.0.0.0", "-1", "1..0", "\u00b2"])
 async def test_a_version_that_is_none_is_answered_by_text(registry, version):
-    app = application(registry, Health())
+    app = application(registry, ProcessHealth())
     for kind in ("application/openmetrics-text", "text/plain"):
         async with TestClient(TestServer(app)) as http:
             answer = await http.get("/metrics", headers={"Accept": f"{kind};version={version}"})
@@ -116,12 +118,12 @@ async def test_a_version_that_is_none_is_answered_by_text(registry, version):
 @pytest.mark.parametrize(
     "health, path, status, text",
     [
-        pytest.param(Health(), "/healthz", 200, "ok", id="alive"),
-        pytest.param(Health(), "/readyz", 200, "ok", id="ready"),
-        pytest.param(Health(stuck=lambda: "stuck"), "/healthz", 503, "stuck", id="stuck"),
-        pytest.param(Health(stuck=lambda: "stuck"), "/readyz", 200, "ok", id="stuck is not unready"),
-        pytest.param(Health(not_ready=lambda: "stopping"), "/readyz", 503, "stopping", id="stopping"),
-        pytest.param(Health(not_ready=lambda: "stopping"), "/healthz", 200, "ok", id="stopping and alive"),
+        pytest.param(ProcessHealth(), "/healthz", 200, "ok", id="alive"),
+        pytest.param(ProcessHealth(), "/readyz", 200, "ok", id="ready"),
+        pytest.param(ProcessHealth(stuck=lambda: "stuck"), "/healthz", 503, "stuck", id="stuck"),
+        pytest.param(ProcessHealth(stuck=lambda: "stuck"), "/readyz", 200, "ok", id="stuck is not unready"),
+        pytest.param(ProcessHealth(not_ready=lambda: "stopping"), "/readyz", 503, "stopping", id="stopping"),
+        pytest.param(ProcessHealth(not_ready=lambda: "stopping"), "/healthz", 200, "ok", id="stopping and alive"),
     ],
 )
 async def test_health(registry, health, path, status, text):
@@ -132,7 +134,7 @@ async def test_two_processes_cannot_have_one_port(registry):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=rf"127.0.0.1:{port}: another process listens there; give another with"):
-            async with serving(application(registry, Health()), Address("127.0.0.1", port)):
+            async with serving(application(registry, ProcessHealth()), Address("127.0.0.1", port)):
                 pass
 
 
@@ -152,7 +154,7 @@ async def test_two_processes_cannot_have_one_port(registry):
     ],
 )
 async def test_who_reads_the_metrics(registry, api, clock, token, status, words):
-    answer = await asked(application(registry, Health(), Access(api, clock)), token=token)
+    answer = await asked(application(registry, ProcessHealth(), Access(api, clock)), token=token)
     assert answer[0] == status
     assert words in answer[1]
     assert ("WWW-Authenticate" in answer[2]) == (status == 401)
@@ -165,7 +167,7 @@ async def test_a_token_that_is_not_ascii_is_refused_without_a_review(api, clock,
 
 
 async def test_health_is_for_everybody(registry, api, clock):
-    app = application(registry, Health(), Access(api, clock))
+    app = application(registry, ProcessHealth(), Access(api, clock))
     assert (await asked(app, "/healthz"))[0] == 200
     assert not api.asked
 

@@ -18,7 +18,7 @@ from instaslice.observe import registry as registries
 from instaslice.observe.access import Access
 from instaslice.observe.api_calls import ApiCalls
 from instaslice.observe.certificates import CertificateSource, FileSource, SelfSigned, renew
-from instaslice.observe.endpoints import Address, Health
+from instaslice.observe.endpoints import Address, ProcessHealth
 from instaslice.observe.metrics import Component
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ _HOST_PORT: Final = re.compile(r"(\[(?P<ipv6>[0-9a-fA-F:.]+)\]|(?P<host>[^:\[\]]
 PORTS: Final = {Component.CONTROLLER: 9510, Component.WEBHOOK: 9511, Component.AGENT: 9512}
 
 
-class HostPort(click.ParamType[Address | None]):
+class ListenAddress(click.ParamType[Address | None]):
     """`127.0.0.1:9510`, `[::1]:9510`, or `:9510` for every address; nothing for none."""
 
     name = "host:port"
@@ -51,7 +51,7 @@ class Observing:
     ) -> None:
         self.registry = registries.new(component)
         self.calls = ApiCalls(self.registry)
-        self.health = Health()
+        self.health = ProcessHealth()
         self.needs_api_server = auth and address is not None
         self._address = address
         self._certs, self._auth = certs, auth
@@ -93,7 +93,7 @@ def observed(component: Component) -> Callable[[Callable[..., None]], Callable[.
     def add(command: Callable[..., None]) -> Callable[..., None]:
         @click.option(
             "--observe",
-            type=HostPort(),
+            type=ListenAddress(),
             default=f"127.0.0.1:{PORTS[component]}",
             show_default=True,
             metavar="HOST:PORT",
