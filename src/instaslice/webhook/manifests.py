@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from instaslice.api import names
+from instaslice.api.slice_requests import PREFIXES
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 from instaslice.webhook.server import PATH
-from instaslice.webhook.slice_requests import PREFIXES
 
 HOOK: Final = f"slices.{names.GROUP}"
 """The name that users read: `admission webhook "slices.gpu.das.com" denied the request: …`."""

@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.errors import Rejected
+from instaslice.api.largest_node import LargestNode
 from instaslice.api.pods import gated, held_together
+from instaslice.api.slice_requests import SliceRequest, renamed_resources, slice_requests_of, zeros_of
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.quantities import nano
-from instaslice.webhook.errors import Rejected
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
-from instaslice.webhook.slice_requests import SliceRequest, slice_names, slice_requests_of, zeros_of
 
 HIDES_ALL: Final = {"NVIDIA_VISIBLE_DEVICES": ("", "void", "none"), "CUDA_VISIBLE_DEVICES": ("", "-1")}
 """Variables that can reach past the slices of a container, and the values by which they hide GPUs instead."""
@@ -172,16 +172,10 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
 
 
 def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
-    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone. Zero
-    slices are left out."""
-    # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
-    wanted = {each.resource: str(each.count) for each in requests}
-    gb = sum(each.gb for each in requests)
-    if gb:
-        wanted[names.MEMORY] = str(gb)
-    replaced = slice_names(container)
-    resources = container.resources
-    for field, present in (("limits", resources.limits), ("requests", resources.requests)):
-        named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted
-        if named != present:
-            yield JsonOp(op="add", path=f"{path}/resources/{field}", value=named)
+    present, named = container.resources, renamed_resources(container, requests)
+    for field, before, after in (
+        ("limits", present.limits, named.limits),
+        ("requests", present.requests, named.requests),
+    ):
+        if after != before:
+            yield JsonOp(op="add", path=f"{path}/resources/{field}", value=after)

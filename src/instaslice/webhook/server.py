@@ -14,11 +14,11 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from instaslice.api.errors import Rejected
+from instaslice.api.largest_node import LargestNode
 from instaslice.observe.connections import SECONDS, listening
 from instaslice.observe.logs import about
 from instaslice.webhook import review
-from instaslice.webhook.errors import Rejected
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ import workloads
 from workloads import SLICE, pod
 
 from instaslice.api import names
+from instaslice.api.largest_node import LargestNode
 from instaslice.kube import errors
 from instaslice.kube.client import JsonOp
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.webhook import manifests, policy, review
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS
 from instaslice.webhook.policy import BINDINGS, POLICIES
 from instaslice.webhook.server import Webhook, serving

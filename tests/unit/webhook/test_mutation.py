@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from slice_pods import container, mutated, patched, pod
 
 from instaslice.api import names
+from instaslice.api.largest_node import LargestNode
 from instaslice.geometry.models import known
 from instaslice.geometry.names import ProfileName
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 from instaslice.webhook.review import AdmissionPod
 

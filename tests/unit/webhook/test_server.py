@@ -12,10 +12,10 @@ from aiohttp.test_utils import TestClient, TestServer
 from slice_pods import container, mutated, pod
 
 from instaslice.api import names
+from instaslice.api.largest_node import LargestNode
 from instaslice.kube.config import load_pair
 from instaslice.webhook import server
 from instaslice.webhook.certificates import Lifetimes, advance
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.server import PATH, Webhook, serving
 
 

@@ -10,10 +10,10 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
+from instaslice.api.errors import Rejected
 from instaslice.geometry import Model, Profile, ProfileName, UnknownProfile
 from instaslice.geometry.errors import nearest
 from instaslice.geometry.models import known
-from instaslice.webhook.errors import Rejected
 
 MAX_GPUS: Final = 16
 """GPUs of the largest machine that is sold with a GPU that can be cut."""
