@@ -41,6 +41,12 @@ OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` opts it out."""
 OPTED_OUT = "disabled"
 
+PLACEMENT_CHECK = f"{GROUP}/placement"
+"""The controllerName of Kueue's AdmissionChecks that we answer."""
+HELD_FOR = f"{GROUP}/held-for"
+"""Annotation that Kueue gives to the pods of a workload for whose pods we hold places: its uid and the name of the pod
+set. It is no secret: it only counts in the namespace of the workload."""
+
 PLACEHOLDER = f"{GROUP}/placeholder"
 """Label of the pods that show a node autoscaler what others wait for."""
 WAITING = f"{GROUP}/waiting"

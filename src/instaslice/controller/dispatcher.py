@@ -16,6 +16,7 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.orders import Limits, Orders
+from instaslice.controller.placement_check.workload_holds import WorkloadHolds
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.pod_reconciler import SILENT, PodReconciler
@@ -42,6 +43,8 @@ class Dispatcher:
         self.deadlines = Deadlines(partial(state.quarantine.failed, "what is to be done after a deadline"), orders.wake)
         self.longest_waiting = LongestWaiting(state.ledger.fleet, state.queue, limits.patience)
         self._queue = PodQueue(state, self.placer, orders, clock)
+        self.holds = WorkloadHolds(state, self.placer, self._queue.retry_all)
+        self.placer.held_for = self.holds.key
         self._pods = PodReconciler(
             state, self.placer, self._queue, self.longest_waiting, self.deadlines, orders, clock, rng, limits
         )
@@ -242,6 +245,11 @@ class Dispatcher:
     # Decide ---------------------------------------------------------------------------------------------------------
 
     @property
+    def pass_complete(self) -> bool:
+        """Whether every waiting pod has had its turn."""
+        return self._pass_complete
+
+    @property
     def due(self) -> float | None:
         """When `decide` has to be called though nothing woke it."""
         if not self._pass_complete:
@@ -278,7 +286,7 @@ class Dispatcher:
         return placed
 
     def _reserve_where_it_fits(self, pod: Pod) -> bool:
-        plan = self.placer.plan(pod)
+        plan = self.holds.take(pod) or self.placer.plan(pod)
         if plan is not None:
             self._pods.reserve(pod, plan)
         return plan is not None

@@ -24,6 +24,7 @@ from instaslice.api.instaslice import (
 )
 from instaslice.api.pods import NeededSlice
 from instaslice.api.summary import holds_slot
+from instaslice.controller.held_places import HeldPlaces
 from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
@@ -49,6 +50,7 @@ class Ledger:
         self._node_ready = node_ready
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
+        self.held = HeldPlaces(self.placer)
         self.nodes: dict[NodeName, NodeRecord] = {}
         self.reservations: dict[str, Reservation] = {}
         """By pod uid. Of a released one only the allocations are left, in their record, until they are destroyed."""
@@ -305,6 +307,7 @@ class Ledger:
 
     def _detach_gpu(self, record: NodeRecord, gpu: GpuId) -> None:
         """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""
+        self.held.release_gpu(gpu)
         self.fleet.remove_gpu(gpu)
         del record.gpus[gpu]
         record.foreign_slices = {name: grant for name, grant in record.foreign_slices.items() if grant.gpu != gpu}

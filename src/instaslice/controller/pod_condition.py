@@ -7,6 +7,7 @@ quotes it.
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from instaslice.api import names
 from instaslice.api.pods import gated, other_gates, why_unbound
@@ -137,6 +138,26 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
     return PodCondition(False, PodReason.WAITING, wait.message(), substance=wait.substance)
 
 
+class WhyRefused(NamedTuple):
+    """Why a pod finds no room; `never`: no node that is there could hold it, whatever ends."""
+
+    message: str
+    never: bool = False
+
+
+def why_refused(state: ClusterState, placer: PodPlacer, pod: Pod) -> WhyRefused:
+    """Of a pod for which `placer.plan` found nothing, also of one that does not exist yet."""
+    if invalid := placer.request(pod).invalid:
+        return WhyRefused(invalid, never=True)
+    if held := state.filters.for_pod(pod).rules_out_all:
+        return WhyRefused(held)
+    refusal = placer.refusal(pod)
+    if refusal is None:
+        return WhyRefused("it finds no room")
+    wait = _Wait(state, placer, pod, refusal)
+    return WhyRefused(wait.message(), wait.never)
+
+
 def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:
     """The `substance` of a waiting pod's condition without its message, which costs more; None where it has none."""
     pod = state.pods[uid]
@@ -168,8 +189,19 @@ class _Wait:
         could = "could hold" if self._could else "never"
         return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, self._unusable])
 
+    @property
+    def never(self) -> bool:
+        """Whether no node would hold it, even if empty, uncordoned and ready."""
+        later = nodes_that_could_hold_later(self._state, self._placer, self._pod)
+        return not self._could and next(later, None) is None
+
     def message(self) -> str:
-        return self._why() + (f"; out of use: {self._unusable}" if self._unusable else "")
+        held = held_for_workloads(self._state)
+        return (
+            self._why()
+            + (f"; out of use: {self._unusable}" if self._unusable else "")
+            + (f"; held for pods that are about to come: {held}" if held else "")
+        )
 
     def _why(self) -> str:
         """Why no node takes it. What would help is said only where something would."""
@@ -217,6 +249,14 @@ def out_of_use(state: ClusterState, pod: Pod) -> str:
             for grant, why in failed.items()
             if grant.gpu not in closed
         ]
+    more = len(parts) - MOST_NODES
+    return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
+def held_for_workloads(state: ClusterState) -> str:
+    """Places that are free and that no other pod gets."""
+    owners = Counter(each.owner for each in state.ledger.held)
+    parts = [f"{'1 place' if count == 1 else f'{count} places'} of {owner}" for owner, count in owners.most_common()]
     more = len(parts) - MOST_NODES
     return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 

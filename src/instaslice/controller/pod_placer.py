@@ -4,7 +4,7 @@ A node must admit the pod (state, taints, labels), have the CPU, memory and devi
 and its GPUs must have room. The policy chooses the GPUs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 
 from instaslice.controller import node_admission
@@ -21,12 +21,16 @@ class PodPlacer:
         self._state = state
         self._requests: dict[str, PodRequest] = {}
         self._factory = PodRequests(state.capacities, state.admission_changes, state.ledger.placer)
+        self.held_for: Callable[[Pod], Hashable] = lambda _: None
+        """Equal for pods for which the same places are held."""
 
     def request(self, pod: Pod) -> PodRequest:
         """What a pod asks for."""
         found = self._requests.get(pod.metadata.uid)
         if found is None:
-            found = self._requests[pod.metadata.uid] = self._factory.of(pod, self._state.filters.shape(pod))
+            found = self._requests[pod.metadata.uid] = self._factory.of(
+                pod, (self._state.filters.shape(pod), self.held_for(pod))
+            )
         return found
 
     def queued_at(self, uid: str) -> float | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.kube.core import Condition, PodSpec
+from instaslice.kube.core import Condition, PodSpec, Toleration
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
@@ -18,6 +18,13 @@ QUEUE_NAME = f"{GROUP}/queue-name"
 """Label of a pod, Job or other object: the LocalQueue of its namespace that it waits in."""
 ADMISSION_GATE = f"{GROUP}/admission"
 """Scheduling gate of a plain pod that Kueue has not admitted."""
+
+QUOTA_RESERVED, ADMITTED, EVICTED, FINISHED = "QuotaReserved", "Admitted", "Evicted", "Finished"
+"""Conditions of a workload."""
+CHECK_ACTIVE = "Active"
+"""Condition of an AdmissionCheck: its controller works on it. A ClusterQueue with one that is not admits nothing."""
+PENDING, READY, RETRY = "Pending", "Ready", "Retry"
+"""States of a check. Pending keeps the quota of the workload reserved, Retry releases it."""
 
 Amounts = dict[str, str | int]
 """Quantities by resource name, as the API server writes them."""
@@ -57,6 +64,13 @@ class RequeueState(ApiStruct, frozen=True):
     requeue_at: datetime | None = None
 
 
+class PodSetUpdate(ApiStruct, frozen=True):
+    """What Kueue adds to the pods of a set when it admits their workload."""
+
+    name: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class AdmissionCheckState(ApiStruct, frozen=True):
     """What the controller of an AdmissionCheck says of one workload: Pending, Ready, Retry or Rejected."""
 
@@ -66,6 +80,8 @@ class AdmissionCheckState(ApiStruct, frozen=True):
     message: str = ""
     requeue_after_seconds: int | None = None
     retry_count: int | None = None
+    """How often it was Retry, since the workload was last evicted for another reason."""
+    pod_set_updates: list[PodSetUpdate] | None = None
 
 
 class ReclaimablePod(ApiStruct, frozen=True):
@@ -94,6 +110,14 @@ class KueueWorkload(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: KueueWorkloadSpec = KueueWorkloadSpec()
     status: KueueWorkloadStatus = KueueWorkloadStatus()
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((each for each in self.status.conditions or () if each.type == kind), None)
+
+    def has(self, kind: str) -> bool:
+        """Whether a condition is True."""
+        found = self.condition(kind)
+        return found is not None and found.status == "True"
 
 
 class QuotaOfResource(ApiStruct, frozen=True):
@@ -185,7 +209,10 @@ class AdmissionCheck(ApiStruct, frozen=True):
 
 
 class ResourceFlavorSpec(ApiStruct, frozen=True):
+    """What Kueue adds to the pods that are charged to this flavor."""
+
     node_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: list[Toleration] | None = None
 
 
 class ResourceFlavor(ApiStruct, frozen=True):
