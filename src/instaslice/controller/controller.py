@@ -142,9 +142,9 @@ class Controller:
             self.kueue = KueueWatch(
                 client,
                 self.dispatcher,
+                self.orders,
                 clock,
                 rng,
-                wake=self.orders.wake,
                 leads=leads,
                 hold_seconds=settings.hold_seconds,
             )

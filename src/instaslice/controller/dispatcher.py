@@ -10,6 +10,7 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
 from instaslice.api.pods import gated, pinned_node, was_mutated
 from instaslice.controller.cluster_state import ClusterState
@@ -219,7 +220,7 @@ class Dispatcher:
                 self._pods.reconcile(uid)
                 self._pods.forget(uid)
         elif uid in self.state.pods:
-            if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
+            if old is not None and _asks_for_something_else(old, new):
                 self._queue.drop_request(new)
             self._pods.reconcile(uid)
 
@@ -318,6 +319,11 @@ class Dispatcher:
         except Exception as error:
             self.quarantine(ObjectKind.POD, uid, error)
             return False
+
+
+def _asks_for_something_else(old: Pod, new: Pod) -> bool:
+    held_for = [pod.metadata.annotations.get(names.HELD_FOR) for pod in (old, new)]
+    return old.spec != new.spec or old.metadata.labels != new.metadata.labels or held_for[0] != held_for[1]
 
 
 def _changed(old: T | None, new: T | None) -> T:

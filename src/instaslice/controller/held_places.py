@@ -4,7 +4,7 @@ Held in the fleet alone, so that nothing else is placed there: no agent creates 
 Part of the ledger, which says when a GPU goes. Pure.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from instaslice.placement import GpuId, Grant, Placer, Plan
@@ -23,6 +23,8 @@ class HeldPlaces:
     def __init__(self, placer: Placer) -> None:
         self._placer = placer
         self._places: dict[str, HeldPlace] = {}
+        self.lost: Callable[[str], None] = lambda _: None
+        """Called for each place that is held no more because its GPU has gone."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -53,6 +55,7 @@ class HeldPlaces:
         that hold it by then."""
         for place in [each for each, held in self._places.items() if any(on.gpu == gpu for on in held.plan.grants)]:
             self.release(place)
+            self.lost(place)
 
     def grants(self) -> Iterator[Grant]:
         return (grant for held in self for grant in held.plan.grants)

@@ -37,7 +37,7 @@ class KueueWorld(World):
         self.server.put(ADMISSION_CHECKS, AdmissionCheck(metadata=ObjectMeta(name=CHECK), spec=spec))
 
     @property
-    def check(self):
+    def answers(self):
         return self.controller.kueue.check
 
     def queue(self, name, *profiles, count=1, namespace="team", retries=None, check=CHECK, **limits):

@@ -5,7 +5,7 @@ import logging
 import msgspec
 import pytest
 from kueue_world import KueueWorld
-from world import A100, why
+from world import why
 
 from instaslice.api import names
 from instaslice.controller.placement_check import decisions
@@ -45,7 +45,7 @@ def fragmented(world):
     return kept
 
 
-# Ready ------------------------------------------------------------------------------------------------------------------
+# Ready ----------------------------------------------------------------------------------------------------------------
 
 
 def test_a_workload_that_fits_is_ready_and_its_place_is_held(world):
@@ -118,7 +118,7 @@ def test_its_places_are_where_its_flavor_sends_the_pods(world):
     assert world.answer("train").message == "places for 2 pods are held for 60 s on b"
 
 
-# Retry ------------------------------------------------------------------------------------------------------------------
+# Retry ----------------------------------------------------------------------------------------------------------------
 
 
 def test_memory_that_is_free_in_the_wrong_places_is_not_enough(world):
@@ -135,6 +135,7 @@ def test_memory_that_is_free_in_the_wrong_places_is_not_enough(world):
     world.delete("small")
     for uid in kept:
         world.end_pod(uid)
+    world.settle()
     world.delete("train")
     world.queue("train", "3g.20gb", retries=1)
     world.settle()
@@ -194,7 +195,7 @@ def test_a_node_that_joins_helps_it(world):
     assert world.state("train") == "Ready"
 
 
-# The end of a hold ------------------------------------------------------------------------------------------------------
+# The end of a hold ----------------------------------------------------------------------------------------------------
 
 
 def test_places_for_pods_that_do_not_come_are_for_others_after_a_minute(world, caplog):
@@ -289,7 +290,7 @@ def test_nor_does_a_pod_of_another_shape(world):
     assert world.held() == []
 
 
-# Restarts ---------------------------------------------------------------------------------------------------------------
+# Restarts -------------------------------------------------------------------------------------------------------------
 
 
 def test_a_new_process_holds_what_is_still_to_come(world):
@@ -349,7 +350,7 @@ def test_an_answer_to_an_evicted_workload_is_not_written(world):
     assert (world.state("train"), world.held()) == ("Pending", [])
 
 
-# Fairness ---------------------------------------------------------------------------------------------------------------
+# Fairness -------------------------------------------------------------------------------------------------------------
 
 
 def test_one_that_was_refused_for_too_long_waits_as_a_pod(world):
@@ -396,7 +397,7 @@ def test_a_tenant_with_thousands_does_not_keep_others_waiting(world):
     world.now += 1
     world.queue("mine", "1g.5gb", namespace="other")
     world._do_decide("")
-    order = list(world.check.decisions)
+    order = list(world.answers.decisions)
     assert order.index("workload-mine") < 100, order.index("workload-mine")
     assert len(order) == 301
 
@@ -405,9 +406,9 @@ def test_a_large_workload_is_placed_in_steps_and_pods_come_in_between(world, mon
     monkeypatch.setattr(decisions, "STEP_SECONDS", -1)  # each step ends after one pod
     world.queue("train", "1g.5gb", count=6)
     world._do_decide("")
-    assert (world.held(), world.check.due) == (["1g.5gb"], world.now)
+    assert (world.held(), world.answers.due) == (["1g.5gb"], world.now)
     pod = world.add_pod("1g.5gb")
-    while world.check.decisions == {}:
+    while world.answers.decisions == {}:
         world._do_decide("")
     assert world.on(pod)
     assert world.held() == ["1g.5gb"] * 6
@@ -420,17 +421,15 @@ def test_one_that_is_evicted_while_it_is_placed_holds_nothing(world, monkeypatch
     world.evict("train")
     assert world.held() == []
     world._do_decide("")
-    assert (world.held(), world.check.decisions) == ([], {})
+    assert (world.held(), world.answers.decisions) == ([], {})
 
 
-# Mishaps ----------------------------------------------------------------------------------------------------------------
+# Mishaps --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_workload_that_makes_no_sense_costs_itself_alone(world, monkeypatch, caplog):
-    monkeypatch.setattr(world, "check_", None, raising=False)
+def test_a_workload_that_makes_no_sense_costs_itself_alone(world, caplog):
     world.queue("odd", **{"nvidia.com/mig-1g.5gb": "much"})
     world.queue("train", "3g.20gb")
-    monkeypatch.setattr(KueueWorld, "check", KueueWorld.check)
     while deeds := world.deeds():
         kind, what = deeds[0]
         getattr(world, f"_do_{kind}")(what)
@@ -446,4 +445,3 @@ def test_without_pod_sets_it_asks_for_nothing(world):
     world.put(KueueWorkload(metadata=workload.metadata, status=workload.status))
     world.settle()
     assert world.state("train") == "Ready"
-    assert A100.name == "A100-40GB"

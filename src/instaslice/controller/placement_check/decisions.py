@@ -24,6 +24,7 @@ from instaslice.api.largest_node import LargestNode
 from instaslice.api.pods import gated
 from instaslice.controller.dispatcher import STEP_SECONDS, Dispatcher
 from instaslice.controller.feasible_nodes import some
+from instaslice.controller.orders import Orders
 from instaslice.controller.placement_check.workload_pods import PodSetPods, held_for, pods_with_slices
 from instaslice.controller.pod_condition import why_refused
 from instaslice.controller.quarantine import ObjectKind
@@ -77,9 +78,9 @@ class PlacementCheck:
     def __init__(
         self,
         dispatcher: Dispatcher,
+        orders: Orders,
         clock: Clock,
         decided: Callable[[str], None],
-        wake: Callable[[], None],
         hold_seconds: float = HOLD_SECONDS,
     ) -> None:
         self.checks: set[str] = set()
@@ -93,7 +94,7 @@ class PlacementCheck:
         self._state = dispatcher.state
         self._clock = clock
         self._decided = decided
-        self._wake = wake
+        self._orders = orders
         self._hold_seconds = hold_seconds
         self._largest = LargestNode()
         self._queue = WaitingQueue()
@@ -158,7 +159,7 @@ class PlacementCheck:
                 since.timestamp() if since is not None else 0.0,
                 workload.metadata.namespace,
             ):
-                self._wake()
+                self._orders.wake()
 
     def _forget(self, uid: str) -> None:
         self.workloads.pop(uid, None)

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from instaslice.api import names
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.missing_permission import MissingPermission
+from instaslice.controller.orders import Orders
 from instaslice.controller.placement_check.decisions import CheckDecision, PlacementCheck
 from instaslice.controller.placement_check.workload_pods import updates
 from instaslice.controller.quarantine import ObjectKind
@@ -60,10 +61,10 @@ class KueueWatch:
         self,
         client: Client,
         dispatcher: Dispatcher,
+        orders: Orders,
         clock: Clock,
         rng: Random,
         *,
-        wake: Callable[[], None],
         leads: Callable[[], bool],
         hold_seconds: float,
     ) -> None:
@@ -72,7 +73,7 @@ class KueueWatch:
         self.flavors: Cache[ResourceFlavor] = Cache()
         self.writes: Queue[str] = Queue(clock=clock)
         self.activations: Queue[Key] = Queue(clock=clock)
-        self.check = PlacementCheck(dispatcher, clock, self.writes.add, wake, hold_seconds)
+        self.check = PlacementCheck(dispatcher, orders, clock, self.writes.add, hold_seconds)
         self._client = client
         self._quarantine = dispatcher.state.quarantine
         self._clock = clock

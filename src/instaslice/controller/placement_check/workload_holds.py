@@ -38,6 +38,7 @@ class WorkloadHolds:
         self._placer = placer
         self._freed = freed
         self._holds: dict[str, WorkloadHold] = {}
+        state.ledger.held.lost = self._lost
 
     def __contains__(self, uid: str) -> bool:
         return uid in self._holds
@@ -110,6 +111,12 @@ class WorkloadHolds:
         hold = self._holds.get(held_for.partition("/")[0]) if held_for else None
         # Anybody may write the annotation, but only into pods of his own namespace.
         return (hold, held_for) if hold is not None and hold.namespace == pod.metadata.namespace else (None, held_for)
+
+    def _lost(self, place: str) -> None:
+        held_for = place.rpartition("/")[0]
+        self._holds[held_for.partition("/")[0]].places[held_for].remove(place)
+        if self._state.unassign(place):
+            self._freed()
 
     def _release(self, place: str) -> Plan | None:
         self._state.unassign(place)
