@@ -260,7 +260,7 @@ def _parsed(path):
     namespace = ""
     if rest and rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
-    kind, name, part = (*rest, "", "")[:3]
+    kind, name, part = (*rest, "", "", "")[:3]
     return kind, namespace, name, part
 
 
