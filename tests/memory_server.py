@@ -253,8 +253,8 @@ class _Chunks:
 
 
 def _parsed(path):
-    """`/api/v1/namespaces/team/pods/train/status` in its parts; of a path that ends with the version, which asks what is
-    served, there are none."""
+    """`/api/v1/namespaces/team/pods/train/status` in its parts. A path that ends with the version, which asks what is
+    served, has none."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     namespace = ""

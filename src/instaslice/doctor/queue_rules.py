@@ -127,7 +127,8 @@ def _held(workload: KueueWorkload) -> int:
     total = 0
     for pods, assignment in _pod_sets(workload):
         count = pods.count if assignment.count is None else assignment.count
-        left = max(count - ended_pods.get(pods.name, 0), 0)
+        # Where Kueue admitted fewer pods than there are to be, those that are left may be as many as it admitted.
+        left = max(min(count, pods.count - ended_pods.get(pods.name, 0)), 0)
         total += _amount(assignment.resource_usage) * left // max(count, 1)
     return total
 
