@@ -7,11 +7,14 @@ import asyncio
 
 import manifests
 from stage import PATIENCE, STORY, Stage, pod
+from waiting import until
 
 from instaslice.api import names
+from instaslice.doctor import KueueQuota, ObservedCluster, examine_queues
 from instaslice.geometry import ProfileName
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
+from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS, PartialObjectMetadata
 from instaslice.kube.errors import KubeError, NotFound
 from instaslice.kube.meta import Key, key_of
@@ -56,6 +59,7 @@ class QueueStage(Stage):
         for cache in (self.workloads, self.queues, self.jobs):
             cache.on_change(self._hear)
         self._queues = {}
+        self._wrong = []
 
     def watched(self):
         here = Selector(namespace=self.namespace)
@@ -284,6 +288,16 @@ class QueueStage(Stage):
         return next(
             (each for each in self.workloads if owner in [one.name for one in each.metadata.owner_references]), None
         )
+
+    async def healthy(self):
+        """Return once the doctor finds nothing wrong with what Kueue charges."""
+
+        async def find():
+            cluster = await ObservedCluster.read(self.client, SystemClock())
+            self._wrong = examine_queues(await KueueQuota.read(self.client), cluster)
+            return not self._wrong
+
+        await until(find, PATIENCE, lambda: "\n".join(map(str, self._wrong)))
 
     # The end ----------------------------------------------------------------------------------------------------------
 
