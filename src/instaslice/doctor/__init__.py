@@ -13,6 +13,9 @@ installation_kinds  the objects that it consists of
 installation_rules  rules about those
 definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
+kueue_quota   what Kueue charges, as far as it covers GPU memory
+queue_rules   rules about that: each slice is charged once
+kind_reader   reads kinds one by one, and notes those that it may not
 called_namespaces  the namespaces that the webhook is called for
 webhook_call      whether the webhook answers
 dry_run           what the API server makes of new pods
@@ -28,7 +31,9 @@ from instaslice.doctor.examination import Doctor, check, examine, wait_until_set
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_rules import examine_installation
+from instaslice.doctor.kueue_quota import KueueQuota
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.queue_rules import examine_queues
 from instaslice.doctor.serving import Serving, examine_serving
 from instaslice.doctor.webhook_call import call as call_webhook
 
@@ -37,6 +42,7 @@ __all__ = [
     "Finding",
     "Installation",
     "Invariant",
+    "KueueQuota",
     "ObservedCluster",
     "Serving",
     "call_webhook",
@@ -44,6 +50,7 @@ __all__ = [
     "dry_run",
     "examine",
     "examine_installation",
+    "examine_queues",
     "examine_serving",
     "wait_until_settled",
 ]
