@@ -21,7 +21,9 @@ __all__ = ["invariants"]
 def queued(state_home):
     """Kueue, webhook, controller and agent, and one emulated node; stories add their own."""
     shared = Cluster(leftovers.own("queued"))
-    shared.up(ClusterSpec(nodes=1, gpus=1, kueue=True, kubernetes=KUBERNETES), Source())
+    # It answers the queues that have an AdmissionCheck of ours, and no others.
+    flags = ("--admission-check",)
+    shared.up(ClusterSpec(nodes=1, gpus=1, kueue=True, controller_flags=flags, kubernetes=KUBERNETES), Source())
     yield shared
     shared.down()
 

@@ -22,12 +22,15 @@ from instaslice.kube.quantities import whole
 from instaslice.kube.resource import Resource
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS
 from instaslice.kueue.objects import (
+    ADMISSION_CHECKS,
     ADMISSION_GATE,
     CLUSTER_QUEUES,
+    EVICTED,
     GROUP,
     KUEUE_WORKLOADS,
     LOCAL_QUEUES,
     QUEUE_NAME,
+    QUOTA_RESERVED,
     RESOURCE_FLAVORS,
     VERSION,
 )
@@ -59,6 +62,7 @@ class QueueStage(Stage):
         for cache in (self.workloads, self.queues, self.jobs):
             cache.on_change(self._hear)
         self._queues = {}
+        self._checked = False
         self._wrong = []
 
     def watched(self):
@@ -96,6 +100,29 @@ class QueueStage(Stage):
                 document["spec"] |= spec
             await self.client.apply(KINDS[document["kind"]], document, manager="story", force=True)
         await self.until(f"queue {name} active: {active}", lambda: self._active(name) is active)
+
+    async def placement_check(self):
+        """What `queue` takes so that it admits only what can be placed."""
+        name = self.namespace
+        document = {"metadata": {"name": name}, "spec": {"controllerName": names.PLACEMENT_CHECK}}
+        await self.client.apply(ADMISSION_CHECKS, document, manager="story", force=True)
+        self._checked = True
+        return {"admissionChecksStrategy": {"admissionChecks": [{"name": name}]}}
+
+    def refusal(self, owner):
+        """Why our check did not admit the workload of this Job or pod the last time; "" where it never refused it."""
+        found = self.workload(owner)
+        evicted = found.condition(EVICTED) if found else None
+        return evicted.message if evicted else ""
+
+    async def refused(self, owner, *reasons):
+        """Return once our check has refused it for one of these reasons, and its quota is released."""
+
+        def find():
+            found = self.workload(owner)
+            return found and not found.has(QUOTA_RESERVED) and any(each in self.refusal(owner) for each in reasons)
+
+        await self.until(f"workload of {owner} refused: {' or '.join(reasons)}", find)
 
     def cluster_queue(self, name=QUEUE):
         return self.queues.get(Key("", self._queues[name]))
@@ -312,6 +339,8 @@ class QueueStage(Stage):
             await self._remove(LOCAL_QUEUES, Key(self.namespace, name))
             await self._remove(CLUSTER_QUEUES, Key("", self._queues[name]))
         await self._remove(RESOURCE_FLAVORS, Key("", self.namespace))
+        if self._checked:
+            await self._remove(ADMISSION_CHECKS, Key("", self.namespace))
         for kind in (JOB_POLICY_BINDINGS, JOB_POLICIES):
             await self._remove(kind, Key("", JOB_POLICY))
 
