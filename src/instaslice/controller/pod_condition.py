@@ -145,8 +145,9 @@ class WhyRefused(NamedTuple):
     never: bool = False
 
 
-def why_refused(state: ClusterState, placer: PodPlacer, pod: Pod) -> WhyRefused:
-    """Of a pod for which `placer.plan` found nothing, also of one that does not exist yet."""
+def why_refused(state: ClusterState, placer: PodPlacer, pod: Pod, owner: str = "") -> WhyRefused:
+    """Of a pod for which `placer.plan` found nothing, also of one that does not exist yet. `owner`: for whom places are
+    held, which is not said to itself."""
     if invalid := placer.request(pod).invalid:
         return WhyRefused(invalid, never=True)
     if held := state.filters.for_pod(pod).rules_out_all:
@@ -155,7 +156,7 @@ def why_refused(state: ClusterState, placer: PodPlacer, pod: Pod) -> WhyRefused:
     if refusal is None:
         return WhyRefused("it finds no room")
     wait = _Wait(state, placer, pod, refusal)
-    return WhyRefused(wait.message(), wait.never)
+    return WhyRefused(wait.message(owner), wait.never)
 
 
 def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:
@@ -195,8 +196,8 @@ class _Wait:
         later = nodes_that_could_hold_later(self._state, self._placer, self._pod)
         return not self._could and next(later, None) is None
 
-    def message(self) -> str:
-        held = held_for_workloads(self._state)
+    def message(self, owner: str = "") -> str:
+        held = held_for_workloads(self._state, besides=owner)
         return (
             self._why()
             + (f"; out of use: {self._unusable}" if self._unusable else "")
@@ -253,9 +254,9 @@ def out_of_use(state: ClusterState, pod: Pod) -> str:
     return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
-def held_for_workloads(state: ClusterState) -> str:
+def held_for_workloads(state: ClusterState, besides: str = "") -> str:
     """Places that are free and that no other pod gets."""
-    owners = Counter(each.owner for each in state.ledger.held)
+    owners = Counter(each.owner for each in state.ledger.held if each.owner != besides)
     parts = [f"{'1 place' if count == 1 else f'{count} places'} of {owner}" for owner, count in owners.most_common()]
     more = len(parts) - MOST_NODES
     return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")

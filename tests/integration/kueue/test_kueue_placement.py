@@ -6,8 +6,8 @@ from stage import pod
 
 from instaslice.api import names
 
-STARTS = "no legal start"
-"""Memory is free, in the wrong places."""
+NO_ROOM = "0: has no room for the slices on its GPUs"
+"""Of the story's node, although it has the memory; the cluster's other node has the room and is not selected."""
 
 
 async def fragmented(stage):
@@ -27,13 +27,13 @@ async def test_a_job_waits_in_kueue_until_its_slot_is_there(stage):
     in_the_way = await fragmented(stage)
     await stage.queue(20, **await stage.placement_check())
     await stage.job("large", "3g.20gb")
-    await stage.refused("large", STARTS)
+    await stage.refused("large", NO_ROOM)
     await stage.job_waits("large")
     # Its quota is free, and there are places for others.
     await stage.job("small")
     (small,) = await stage.job_runs("small")
     assert small.metadata.annotations[names.HELD_FOR].endswith("/main")
-    await stage.charged(5, pending=1)
+    await stage.quota(5, pending=1)
     await stage.delete_job("small")
     for name in in_the_way:
         await stage.delete(name, grace_seconds=0)
@@ -46,7 +46,7 @@ async def test_without_the_check_it_holds_its_quota_and_waits_outside(stage):
     await stage.queue(20)
     await stage.job("large", "3g.20gb")
     (waits,) = await stage.until("a pod of large", lambda: stage.pods_of("large"))
-    assert STARTS in await stage.waits(waits.metadata.name)
+    assert NO_ROOM in await stage.waits(waits.metadata.name)
     await stage.job("small")
     await stage.quota(20, pending=1)
     assert stage.pods_of("small") == [], "there is a place for it, and no quota"
@@ -61,12 +61,12 @@ async def test_a_blocked_large_job_does_not_keep_small_ones_waiting(stage):
     await stage.running("stranger")
     await stage.queue(40, **await stage.placement_check())
     await stage.job("large", "7g.40gb")
-    await stage.refused("large", "7g.40gb needs 8 free memory slices")
+    await stage.refused("large", NO_ROOM)
     for number in range(4):
         await stage.job(f"small-{number}")
     for number in range(4):
         await stage.job_runs(f"small-{number}")
-    await stage.charged(20, pending=1)
+    await stage.quota(20, pending=1)
     await stage.delete("stranger", grace_seconds=0)
     for number in range(4):
         await stage.delete_job(f"small-{number}")
@@ -83,7 +83,7 @@ async def test_plain_pods_and_gangs_are_checked_too(stage):
     await stage.create(stage.queued_pod("whole", "7g.40gb"))
     await stage.running("whole")
     await stage.create(stage.queued_pod("train", "1g.5gb"))
-    await stage.refused("train", "1g.5gb")
+    await stage.refused("train", NO_ROOM)
     assert stage.held("train") == []
     await stage.delete("whole", grace_seconds=0)
     await stage.running("train")

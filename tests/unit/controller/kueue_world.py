@@ -15,6 +15,7 @@ from instaslice.kueue.objects import (
     KUEUE_WORKLOADS,
     PENDING,
     QUOTA_RESERVED,
+    RETRY,
     AdmissionCheck,
     AdmissionCheckSpec,
     AdmissionCheckState,
@@ -25,6 +26,7 @@ from instaslice.kueue.objects import (
     PodSetAssignment,
     PodTemplate,
     QuotaReservation,
+    RequeueState,
 )
 
 CHECK = "placement"
@@ -56,6 +58,45 @@ class KueueWorld(World):
         )
         meta = ObjectMeta(namespace=namespace, name=name, uid=f"workload-{name}", creation_timestamp=self.clock.now())
         self.put(KueueWorkload(metadata=meta, spec=KueueWorkloadSpec(pod_sets=[pods]), status=status))
+
+    # What Kueue does --------------------------------------------------------------------------------------------------
+
+    def deeds(self):
+        return sorted([*super().deeds(), *(("kueue", name) for name in self.workloads if self._kueue_work(name))])
+
+    def _kueue_work(self, name):
+        """Evicting a workload that is Retry, when its delay is over and not before; noting when it may come back."""
+        workload, answer = self.workloads[name], self.answer(name)
+        if answer.state != RETRY or answer.last_transition_time is None:
+            return None
+        due = answer.last_transition_time + timedelta(seconds=answer.requeue_after_seconds)
+        requeue = workload.status.requeue_state
+        if due > self.clock.now():
+            return RequeueState(requeue_at=due) if requeue is None or requeue.requeue_at != due else None
+        return EVICTED if not workload.has(EVICTED) else None
+
+    def _do_kueue(self, name):
+        work, answer = self._kueue_work(name), self.answer(name)
+        if work is not EVICTED:
+            self._change(name, requeue_state=work)
+            return
+        retries = (answer.retry_count or 0) + 1
+        reset = msgspec.structs.replace(answer, state=PENDING, message="Reset", retry_count=retries)
+        evicted = msgspec.structs.replace(self.condition(EVICTED), message=f"Evicted due to {answer.message}")
+        self._change(name, conditions=[self.condition(QUOTA_RESERVED), evicted], admission_checks=[reset])
+        self._change(name, conditions=[self.condition(QUOTA_RESERVED, "False"), evicted], admission=None)
+
+    def _change(self, name, **status):
+        workload = self.workloads[name]
+        self.put(msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, **status)))
+
+    def refusal(self, name):
+        """Why it was not admitted, and after how many seconds Kueue brings it back; None while it holds quota."""
+        workload = self.workloads[name]
+        if workload.has(QUOTA_RESERVED) or self.state(name) != PENDING:
+            return None
+        seconds = (workload.status.requeue_state.requeue_at - self.clock.now()).total_seconds()
+        return workload.condition(EVICTED).message.removeprefix("Evicted due to "), seconds
 
     def put(self, workload):
         self.server.put(KUEUE_WORKLOADS, workload)
@@ -98,6 +139,3 @@ class KueueWorld(World):
     def held(self):
         """The profiles of all places that are held."""
         return sorted(grant.want for grant in self.dispatcher.state.ledger.held.grants())
-
-    def later(self, seconds):
-        return self.clock.now() + timedelta(seconds=seconds)

@@ -125,9 +125,9 @@ def test_memory_that_is_free_in_the_wrong_places_is_not_enough(world):
     kept = fragmented(world)
     world.queue("train", "3g.20gb")
     world.settle()
-    assert world.state("train") == "Retry"
-    assert "1 GPU holds enough free memory for 3g.20gb but no legal start" in world.answer("train").message
-    assert world.answer("train").requeue_after_seconds == 5
+    why_not, seconds = world.refusal("train")
+    assert "1 GPU holds enough free memory for 3g.20gb but no legal start" in why_not
+    assert seconds == 5
     # Meanwhile smaller ones pass; and once the slot is there, Kueue's next attempt succeeds.
     world.queue("small", "1g.5gb")
     world.settle()
@@ -145,8 +145,10 @@ def test_memory_that_is_free_in_the_wrong_places_is_not_enough(world):
 def test_all_pods_are_placed_or_none(world):
     world.queue("train", "3g.20gb", count=3)
     world.settle()
-    assert (world.state("train"), world.held()) == ("Retry", [])
-    assert world.answer("train").message.startswith("2 of its 3 pods would fit now, all at once do not: ")
+    assert world.held() == []
+    why_not, _ = world.refusal("train")
+    assert why_not.startswith("2 of its 3 pods would fit now, all at once do not: ")
+    assert "held for pods" not in why_not, "what was held for itself is no obstacle"
 
 
 @pytest.mark.parametrize(
@@ -162,7 +164,7 @@ def test_each_retry_waits_longer(world, retries, seconds):
     world.settle()
     world.queue("train", "3g.20gb", retries=retries)
     world.settle()
-    assert (world.state("train"), world.answer("train").requeue_after_seconds) == ("Retry", seconds)
+    assert world.refusal("train")[1] == seconds
 
 
 def test_no_delay_is_longer_than_five_minutes_and_the_sum_is_what_has_been_waited():
@@ -181,8 +183,9 @@ def test_no_delay_is_longer_than_five_minutes_and_the_sum_is_what_has_been_waite
 def test_what_no_node_could_hold_comes_back_seldom_and_is_never_rejected(world, profile, message):
     world.queue("train", profile)
     world.settle()
-    assert (world.state("train"), world.answer("train").requeue_after_seconds) == ("Retry", 300)
-    assert message in world.answer("train").message
+    why_not, seconds = world.refusal("train")
+    assert message in why_not
+    assert seconds == 300
 
 
 def test_a_node_that_joins_helps_it(world):
@@ -193,6 +196,19 @@ def test_a_node_that_joins_helps_it(world):
     world.queue("train", "1g.12gb", retries=1)
     world.settle()
     assert world.state("train") == "Ready"
+
+
+def test_its_quota_is_free_while_it_waits_and_a_new_process_brings_it_back_at_once(world):
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.queue("train", "3g.20gb")
+    world.settle(but="kueue")
+    assert (world.state("train"), world.answer("train").requeue_after_seconds) == ("Retry", 0), "evicted without delay"
+    world.settle()
+    assert (world.state("train"), world.refusal("train")[1]) == ("Pending", 5)
+    world.begin()
+    world.settle()
+    assert (world.state("train"), world.refusal("train")[1]) == ("Pending", 5)
 
 
 # The end of a hold ----------------------------------------------------------------------------------------------------
@@ -221,8 +237,8 @@ def test_one_that_is_not_admitted_meanwhile_releases_its_quota(world):
     world.queue("train", "7g.40gb")
     world.settle()
     world.wait(61)
-    assert (world.state("train"), world.held()) == ("Retry", [])
-    assert "it was not admitted: see its other checks" in world.answer("train").message
+    assert world.held() == []
+    assert "it was not admitted: see its other checks" in world.refusal("train")[0]
 
 
 @pytest.mark.parametrize(
@@ -365,7 +381,9 @@ def test_one_that_was_refused_for_too_long_waits_as_a_pod(world):
     world.wait(301)
     world.queue("small", "1g.5gb")
     world.settle()
-    assert world.state("small") == "Retry", "the GPU is reserved for the pod that has waited too long"
+    assert "reserved for a pod that has waited longer" in world.refusal("small")[0], (
+        "the GPU is reserved for the pod that has waited too long"
+    )
     world.end_pod(occupant)
     world.settle()
     assert world.running() == [mine]
@@ -378,7 +396,8 @@ def test_only_one_at_a_time_waits_so(world):
     world.settle()
     world.queue("second", "7g.40gb", retries=7)
     world.settle()
-    assert (world.state("first"), world.state("second")) == ("Ready", "Retry")
+    assert world.state("first") == "Ready"
+    assert world.refusal("second")
     world.admit("first")
     world.pod_of("first", "7g.40gb")
     world.end_pod(occupant)
@@ -434,8 +453,9 @@ def test_a_workload_that_makes_no_sense_costs_itself_alone(world, caplog):
         kind, what = deeds[0]
         getattr(world, f"_do_{kind}")(what)
     assert world.state("train") == "Ready"
-    assert (world.state("odd"), world.answer("odd").requeue_after_seconds) == ("Retry", 300)
-    assert "InstaSlice cannot handle this workload" in world.answer("odd").message
+    why_not, seconds = world.refusal("odd")
+    assert "InstaSlice cannot handle this workload" in why_not
+    assert seconds == 300
     assert "workload workload-odd is set aside" in caplog.text
 
 

@@ -4,7 +4,10 @@ Without a network, and level-based: what is to be written about a workload follo
 All pods of a workload are placed or none. One pod at a time: a workload of thousands is interrupted like a pass over
 the waiting queue, and goes on from where it was. Waiting pods come first, as Kueue has admitted those already.
 
-A workload that has to Retry comes back later and later, and others have its quota meanwhile. One that has been refused
+A workload that has to Retry comes back later and later, and others have its quota meanwhile. That takes three writes:
+Kueue (0.18, 0.19) evicts a workload with a delay only when the delay is over, so it is Retry without one first; once it
+is evicted, it gets the delay; and once Kueue has noted the time, it is Pending again, as it would be evicted otherwise
+as soon as it has its quota. One that has been refused
 for longer than the controller's patience is admitted without places, one at a time: its pods wait in our queue, which
 reserves GPUs for the first pod that has waited too long. So it is not passed by smaller ones indefinitely.
 """
@@ -58,7 +61,7 @@ LONGEST_RETRY_SECONDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class CheckDecision:
-    """What is to be written about a workload: Ready, or Retry after so many seconds."""
+    """What is to be written about a workload: Ready, Retry after so many seconds, or Pending."""
 
     state: str
     message: str
@@ -103,6 +106,9 @@ class PlacementCheck:
         self._attempt: tuple[str, Attempt] | None = None
         """The workload whose pods are being placed."""
         self._complete = True
+        self._refusals: dict[str, CheckDecision] = {}
+        """Workloads that are to come back after a delay, until Kueue has noted when. After a restart they come back at
+        once."""
         self._held_until: dict[str, float] = {}
         """Ready workloads for which places are or were held, and until when."""
         self._let_through: str | None = None
@@ -139,9 +145,14 @@ class PlacementCheck:
 
     def _reconcile(self, workload: KueueWorkload) -> None:
         uid, found = workload.metadata.uid, {each.state for each in self.states(workload)}
-        judged = workload.has(QUOTA_RESERVED) and not workload.has(EVICTED) and not workload.has(FINISHED)
-        if not judged or not found or not found <= {PENDING, READY} or workload.metadata.deletion_timestamp is not None:
+        if not found or workload.has(FINISHED) or workload.metadata.deletion_timestamp is not None:
             self._forget(uid)
+            return
+        if not workload.has(QUOTA_RESERVED) or workload.has(EVICTED) or not found <= {PENDING, READY}:
+            refusal = self._refusals.get(uid)
+            self._forget(uid)
+            if refusal is not None:
+                self._postpone(workload, found, refusal)
             return
         self.workloads[uid] = workload
         decision = self.decisions.get(uid)
@@ -150,6 +161,7 @@ class PlacementCheck:
                 self.decisions.pop(uid, None)
                 self._watch_over(workload)
         elif decision is None and not self._is_attempted(uid):
+            self._refusals.pop(uid, None)
             self._end_hold(uid)
             since = workload.metadata.creation_timestamp
             if self._queue.add(
@@ -161,7 +173,26 @@ class PlacementCheck:
             ):
                 self._orders.wake()
 
+    def _postpone(self, workload: KueueWorkload, found: set[str], refusal: CheckDecision) -> None:
+        """Have Kueue bring back a workload that was refused after its delay, and not at once."""
+        uid, requeue = workload.metadata.uid, workload.status.requeue_state
+        noted = requeue is not None and requeue.requeue_at is not None and requeue.requeue_at > self._clock.now()
+        if noted and found == {PENDING}:
+            return
+        self.workloads[uid], self._refusals[uid] = workload, refusal
+        if not workload.has(EVICTED):
+            return  # about to be evicted
+        if noted:
+            self._write(uid, CheckDecision(PENDING, refusal.message))
+        elif RETRY not in found:
+            self._write(uid, refusal)
+
+    def _write(self, uid: str, decision: CheckDecision) -> None:
+        self.decisions[uid] = decision
+        self._decided(uid)
+
     def _forget(self, uid: str) -> None:
+        self._refusals.pop(uid, None)
         self.workloads.pop(uid, None)
         self.decisions.pop(uid, None)
         self._queue.remove(uid)
@@ -260,7 +291,7 @@ class PlacementCheck:
     def _refuse(self, workload: KueueWorkload, pods: PodSetPods, number: int, placed: int, total: int) -> CheckDecision:
         """Read why before what was held for the others is released: it is what this one lacks."""
         uid, pod = workload.metadata.uid, pods.pod(number)
-        why = why_refused(self._state, self._dispatcher.placer, pod)
+        why = why_refused(self._state, self._dispatcher.placer, pod, _owner(workload))
         self.holds.forget(pod)
         self.holds.forget(pods.template)
         self.holds.release(uid)
@@ -274,10 +305,13 @@ class PlacementCheck:
         return CheckDecision(RETRY, others + why.message, retry_seconds(retries))
 
     def _decide(self, uid: str, decision: CheckDecision) -> None:
-        self.decisions[uid] = CheckDecision(decision.state, truncated(decision.message), decision.retry_seconds)
+        message = truncated(decision.message)
         if decision.state == READY:
+            self._write(uid, CheckDecision(READY, message))
             self._hold_until(uid, self._clock.monotonic() + self._hold_seconds)
-        self._decided(uid)
+        else:
+            self._refusals[uid] = CheckDecision(RETRY, message, decision.retry_seconds)
+            self._write(uid, CheckDecision(RETRY, message, 0))
 
     def _set_aside(self, uid: str, error: Exception) -> None:
         """A workload that cannot be handled releases its quota too. It is tried again when it comes back."""

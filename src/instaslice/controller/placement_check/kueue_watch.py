@@ -224,7 +224,7 @@ class KueueWatch:
         }
         if decision.state == READY:
             entry["podSetUpdates"] = updates(workload)
-        else:
+        elif decision.retry_seconds is not None:
             entry["requeueAfterSeconds"] = decision.retry_seconds
         return entry
 
