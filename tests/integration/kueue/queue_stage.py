@@ -280,7 +280,8 @@ class QueueStage(Stage):
 
     async def delete_job(self, name):
         key = Key(self.namespace, name)
-        await self.client.delete(JOBS, key)
+        # Without a policy the API server leaves the pods of a Job behind, unlike kubectl.
+        await self.client.raw("DELETE", JOBS.path(*key), params={"propagationPolicy": "Background"})
         await self.until(f"end of the pods of {name}", lambda: not self.pods_of(name) and self.jobs.get(key) is None)
 
     def workload(self, owner):
