@@ -302,13 +302,23 @@ class QueueStage(Stage):
 
     # The end ----------------------------------------------------------------------------------------------------------
 
+    async def free(self):
+        """Return once no pod of the story is promised anything, and no slice is left. The entries of both are removed
+        some seconds later, with the next write."""
+
+        def find():
+            left = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
+            return not any(each.wanted for each in self.held()) and all(each.state == "deleted" for each in left)
+
+        await self.until("slots back", find)
+
     async def clear(self):
         """Whatever was in the queues is gone, then the quota is free, then the queues are gone."""
         for kind in (DEPLOYMENTS, JOBS):
             await self.client.raw("DELETE", kind.path(self.namespace), params={"propagationPolicy": "Background"})
         await self.until("no jobs", lambda: not len(self.jobs))
         await super().clear()
-        await self.until("quota back", lambda: self.total() == 0 and not len(self.workloads))
+        await self.until("quota back", lambda: self.total() == 0)
         for name in self._queues:
             await self._remove(LOCAL_QUEUES, Key(self.namespace, name))
             await self._remove(CLUSTER_QUEUES, Key("", self._queues[name]))

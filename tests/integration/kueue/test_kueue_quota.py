@@ -81,7 +81,7 @@ async def test_ends_of_pods_give_back_their_part(stage):
     ],
 )
 async def test_what_a_pod_with_several_slices_is_charged(stage, slices, gb):
-    await stage.node()
+    await stage.node(gpus=2)
     await stage.queue(2 * gb)
     await stage.job("job", slices)
     await stage.job_runs("job")
