@@ -294,11 +294,15 @@ class QueueStage(Stage):
         """Return once the doctor finds nothing wrong with what Kueue charges."""
 
         async def find():
-            cluster = await ObservedCluster.read(self.client, SystemClock())
-            self._wrong = examine_queues(await KueueQuota.read(self.client), cluster)
+            self._wrong = await self.found_by_the_doctor()
             return not self._wrong
 
-        await until(find, PATIENCE, lambda: "\n".join(map(str, self._wrong)))
+        await until(find, PATIENCE, lambda: "\n".join(self._wrong))
+
+    async def found_by_the_doctor(self):
+        """What it finds wrong with what Kueue charges."""
+        cluster = await ObservedCluster.read(self.client, SystemClock())
+        return [str(each) for each in examine_queues(await KueueQuota.read(self.client), cluster)]
 
     # The end ----------------------------------------------------------------------------------------------------------
 
