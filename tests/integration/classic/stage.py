@@ -242,14 +242,23 @@ class Stage:
         return await self.until(f"allocations of {name} {states}", find)
 
     async def free(self):
-        """Return once no pod of the story is promised anything, and nothing is left on the story's nodes. Entries of
-        slices that are gone are pruned later, when the agent has time: nobody waits for that."""
+        """Return once nothing is left on the story's nodes and no pod of the story is promised anything. Entries of
+        slices that are gone stay until the controller or the agent writes again: no story waits for that."""
 
         def find():
-            told = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
-            return not self.held() and all(each.state is SliceState.DELETED for each in told)
+            reported = self._reported()
+            gone = {each.id for each in reported if each.state is SliceState.DELETED}
+            ending = all(each.id in gone and not each.wanted for each in self.held())
+            return ending and len(gone) == len(reported)
 
         await self.until("slots back", find)
+
+    async def pruned(self):
+        """Return once nothing is written any more of any slice of the story."""
+        await self.until("entries pruned", lambda: not self.held())
+
+    def _reported(self):
+        return [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
 
     async def clear(self):
         """All pods gone and all slots back. The nodes stay: nobody else's pods select them."""
