@@ -1,4 +1,4 @@
-"""Every command of docs/kueue.md, typed in its order on a cluster with Kueue, and those that `instaslice up` suggests."""
+"""Every command of docs/kueue.md, typed in its order on a cluster with Kueue, and what `instaslice up` suggests."""
 
 import os
 import re
