@@ -93,7 +93,7 @@ class KueueWorld(World):
     def refusal(self, name):
         """Why it was not admitted, and after how many seconds Kueue brings it back; None while it holds quota."""
         workload = self.workloads[name]
-        if workload.has(QUOTA_RESERVED) or self.state(name) != PENDING:
+        if workload.has(QUOTA_RESERVED) or self.state(name) != PENDING or workload.status.requeue_state is None:
             return None
         seconds = (workload.status.requeue_state.requeue_at - self.clock.now()).total_seconds()
         return workload.condition(EVICTED).message.removeprefix("Evicted due to "), seconds
