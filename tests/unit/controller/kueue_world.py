@@ -42,14 +42,29 @@ class KueueWorld(World):
     def answers(self):
         return self.controller.kueue.check
 
-    def queue(self, name, *profiles, count=1, namespace="team", retries=None, check=CHECK, **limits):
+    def queue(
+        self,
+        name,
+        *profiles,
+        count=1,
+        namespace="team",
+        retries=None,
+        check=CHECK,
+        priority=0,
+        labels=None,
+        affinity=None,
+        **limits,
+    ):
         """A Job of so many pods whose workload has reserved its quota; each pod has a container a profile."""
         written = [{f"{names.NVIDIA_RESOURCE}{profile}": "1"} for profile in profiles] or [{}]
         containers = [
             Container(name=f"c{i}", resources=ResourceRequirements(limits={**each, **limits}))
             for i, each in enumerate(written)
         ]
-        pods = PodSet(name="main", count=count, template=PodTemplate(spec=PodSpec(containers=containers)))
+        template = PodTemplate(
+            metadata=ObjectMeta(labels=labels or {}), spec=PodSpec(containers=containers, affinity=affinity)
+        )
+        pods = PodSet(name="main", count=count, template=template)
         state = AdmissionCheckState(name=check, state=PENDING, retry_count=retries)
         status = KueueWorkloadStatus(
             conditions=[self.condition(QUOTA_RESERVED)],
@@ -57,7 +72,9 @@ class KueueWorld(World):
             admission_checks=[state],
         )
         meta = ObjectMeta(namespace=namespace, name=name, uid=f"workload-{name}", creation_timestamp=self.clock.now())
-        self.put(KueueWorkload(metadata=meta, spec=KueueWorkloadSpec(pod_sets=[pods]), status=status))
+        self.put(
+            KueueWorkload(metadata=meta, spec=KueueWorkloadSpec(pod_sets=[pods], priority=priority), status=status)
+        )
 
     # What Kueue does --------------------------------------------------------------------------------------------------
 

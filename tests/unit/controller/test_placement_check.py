@@ -8,14 +8,30 @@ from kueue_world import KueueWorld
 from world import why
 
 from instaslice.api import names
+from instaslice.api.instaslice import Health
 from instaslice.controller.placement_check import decisions
 from instaslice.controller.placement_check.decisions import retry_seconds, waited_seconds
 from instaslice.geometry import models
-from instaslice.kube.core import Toleration
+from instaslice.kube.core import (
+    Affinity,
+    ClaimSource,
+    Container,
+    ContainerPort,
+    LabelSelector,
+    NodeSpec,
+    PodAffinity,
+    PodAffinityTerm,
+    ResourceRequirements,
+    Taint,
+    Toleration,
+    Volume,
+)
 from instaslice.kube.meta import ObjectMeta
 from instaslice.kueue.objects import (
+    ADMISSION_CHECKS,
     FINISHED,
     RESOURCE_FLAVORS,
+    AdmissionCheckState,
     KueueWorkload,
     ReclaimablePod,
     ResourceFlavor,
@@ -103,9 +119,31 @@ def test_pods_that_have_ended_need_no_place(world):
     assert world.held() == ["3g.20gb"] * 2
 
 
+def test_as_many_are_held_as_kueue_admits(world):
+    world.queue("train", "3g.20gb", count=3)
+    workload = world.workloads["train"]
+    (assigned,) = workload.status.admission.pod_set_assignments
+    fewer = [msgspec.structs.replace(assigned, count=2)]
+    admission = msgspec.structs.replace(workload.status.admission, pod_set_assignments=fewer)
+    world.put(msgspec.structs.replace(workload, status=msgspec.structs.replace(workload.status, admission=admission)))
+    world.settle()
+    assert world.held() == ["3g.20gb"] * 2
+
+
+def test_pods_that_avoid_each_other_get_places_apart(world):
+    apart = LabelSelector(match_labels={"app": "train"})
+    anti = PodAffinity(required=[PodAffinityTerm(topology_key="kubernetes.io/hostname", label_selector=apart)])
+    world.add_node("b")
+    world.queue("train", "1g.5gb", count=2, labels={"app": "train"}, affinity=Affinity(pod_anti_affinity=anti))
+    world.settle()
+    assert world.answer("train").message == "places for 2 pods are held for 60 s on a, b"
+
+
 def test_its_places_are_where_its_flavor_sends_the_pods(world):
     world.add_node("b")
     world.label("b", pool="gold")
+    taints = [Taint(key="x", effect="NoSchedule")]
+    world.change_node(msgspec.structs.replace(world.nodes["b"], spec=NodeSpec(taints=taints)))
     spec = ResourceFlavorSpec(node_labels={"pool": "gold"}, tolerations=[Toleration(key="x", operator="Exists")])
     world.server.put(RESOURCE_FLAVORS, ResourceFlavor(metadata=ObjectMeta(name="gold"), spec=spec))
     world.queue("train", "1g.5gb", count=2)
@@ -266,8 +304,52 @@ def test_a_place_that_cannot_be_used_any_more_is_given_up_for_another(world):
     world.add_node("b")
     world.cordon("a")
     mine = world.pod_of("train", "7g.40gb")
-    world.settle()
+    world._do_decide("")
     assert (world.on(mine), world.held()) == ("b", [])
+    world.settle()
+
+
+def unhealthy(world):
+    (gpu,) = world.instaslices["a"].status.gpus
+    world.report("a", gpus=(msgspec.structs.replace(gpu, health=Health.UNHEALTHY),))
+
+
+def out_of_cpu(world):
+    """By a pod without slices that somebody bound there."""
+    uid = world.add_pod(cpu="63950m", containers=[container(cpu="63950m")])
+    world.change_pod(uid, node_name="a")
+
+
+def port_in_use(world):
+    uid = world.add_pod(containers=[container(ports=[ContainerPort(host_port=80)])])
+    world.change_pod(uid, node_name="a")
+
+
+def container(cpu="1m", ports=None, **limits):
+    resources = ResourceRequirements(requests={"cpu": cpu}, limits=limits)
+    return Container(name="main", resources=resources, ports=ports)
+
+
+@pytest.mark.parametrize("happens", [unhealthy, out_of_cpu, port_in_use], ids=lambda each: each.__name__)
+def test_whatever_has_become_of_its_node(world, happens):
+    world.queue("train", "7g.40gb")
+    world.settle()
+    world.add_node("b")
+    happens(world)
+    limits = {f"{names.RESOURCE}7g.40gb": "1"}
+    mine = world.pod_of("train", containers=[container("1", [ContainerPort(host_port=80)], **limits)])
+    world._do_decide("")
+    assert (world.on(mine), world.held()) == ("b", [])
+
+
+def test_a_pod_that_waits_for_its_claim_keeps_its_place(world):
+    world.queue("train", "7g.40gb")
+    world.settle()
+    claim = Volume(name="data", persistent_volume_claim=ClaimSource(claim_name="none"))
+    mine = world.pod_of("train", "7g.40gb", volumes=[claim])
+    world.settle()
+    assert not world.on(mine)
+    assert world.held() == ["7g.40gb"]
 
 
 def test_a_gpu_that_goes_and_comes_back_is_given_to_nobody_twice(world):
@@ -302,8 +384,8 @@ def test_nor_does_a_pod_of_another_shape(world):
     world.settle()
     odd = world.pod_of("train", "1g.5gb")
     world.settle()
-    assert world.on(odd) == "a"
-    assert world.held() == []
+    assert [each.profile for each in world.spec("a").allocations] == ["1g.5gb"]
+    assert (world.on(odd), world.held()) == ("a", [])
 
 
 # Restarts -------------------------------------------------------------------------------------------------------------
@@ -364,6 +446,56 @@ def test_an_answer_to_an_evicted_workload_is_not_written(world):
     world.server.meanwhile("PATCH", "workloads", lambda: world.evict("train"), "status")
     world.settle()
     assert (world.state("train"), world.held()) == ("Pending", [])
+
+
+def test_it_counts_the_pods_that_have_come(world):
+    world.queue("train", "1g.5gb", count=2)
+    world.settle()
+    world.admit("train")
+    world.pod_of("train", "1g.5gb")
+    world.settle()
+    world.begin()
+    assert world.held() == ["1g.5gb"]
+
+
+def test_where_room_has_gone_the_first_that_was_admitted_has_it(world):
+    world.add_node("b")
+    for name in ("zebra", "ant"):
+        world.queue(name, "7g.40gb")
+        world.settle()
+        world.now += 2
+    with world.unattended():
+        world.remove_node("b")
+        world.remove_instaslice("b")
+    (held,) = world.dispatcher.state.ledger.held
+    assert held.owner == "workload team/zebra"
+
+
+def test_a_retry_that_was_not_written_yet_is_not_forgotten(world):
+    world.queue("train", "7g.40gb")
+    world.settle()
+    world.now += 61
+    world.settle(but="answer")
+    world.set_condition("train", "PodsReady")
+    world.settle()
+    assert "it was not admitted" in world.refusal("train")[0]
+
+
+def test_one_that_is_preempted_later_is_not_delayed_by_us(world):
+    occupant = world.add_pod("7g.40gb")
+    world.settle()
+    world.queue("train", "7g.40gb")
+    world.settle()
+    assert world.refusal("train")
+    world.end_pod(occupant)
+    world.settle()
+    world.queue("train", "7g.40gb", retries=1)
+    world.settle()
+    assert world.state("train") == "Ready"
+    world.evict("train")
+    world._change("train", admission_checks=[AdmissionCheckState(name="placement", state="Pending")])
+    world.settle()
+    assert world.answer("train").requeue_after_seconds is None
 
 
 # Fairness -------------------------------------------------------------------------------------------------------------
@@ -457,6 +589,41 @@ def test_a_workload_that_makes_no_sense_costs_itself_alone(world, caplog):
     assert "InstaSlice cannot handle this workload" in why_not
     assert seconds == 300
     assert "workload workload-odd is set aside" in caplog.text
+
+
+def test_and_is_answered_once_it_makes_sense(world):
+    world.queue("odd", **{"nvidia.com/mig-1g.5gb": "much"})
+    while deeds := world.deeds():
+        kind, what = deeds[0]
+        getattr(world, f"_do_{kind}")(what)
+    world.dispatcher.state.quarantine.failures = 0  # of which `settle` wants none
+    world.queue("odd", "1g.5gb")
+    world.settle()
+    assert world.state("odd") == "Ready"
+
+
+def test_a_check_that_is_deleted_is_answered_no_more(world):
+    (check,) = world.server.all(ADMISSION_CHECKS)
+    world.server.drop(ADMISSION_CHECKS, check)
+    world.queue("train", "1g.5gb")
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Pending", [])
+
+
+def test_a_refused_gang_holds_nothing_even_before_that_is_written(world):
+    world.queue("train", "3g.20gb", count=3)
+    world.settle(but="answer")
+    assert world.held() == []
+
+
+def test_the_more_important_comes_first(world):
+    for number, priority in enumerate((0, 5)):
+        world.queue(f"train-{priority}", "7g.40gb", priority=priority)
+        world.now += number
+    world._do_decide("")
+    world.settle()
+    assert world.state("train-5") == "Ready"
+    assert world.refusal("train-0")
 
 
 def test_without_pod_sets_it_asks_for_nothing(world):

@@ -87,13 +87,10 @@ def _pod(
         labels=template.metadata.labels,
         annotations=template.metadata.annotations,
     )
-    # A plain pod is its own template, gates and all.
     spec = msgspec.structs.replace(
         spec,
         node_selector=selector or None,
         tolerations=tolerations or None,
-        scheduling_gates=None,
-        node_name="",
         priority=workload.spec.priority or 0,
     )
     return Pod(metadata=meta, spec=spec)
