@@ -565,6 +565,16 @@ def test_a_large_workload_is_placed_in_steps_and_pods_come_in_between(world, mon
     assert world.held() == ["1g.5gb"] * 6
 
 
+def test_pods_that_wait_come_before_workloads(world, monkeypatch):
+    world.queue("train", "1g.5gb")
+    with monkeypatch.context() as patched:
+        patched.setattr(type(world.dispatcher), "pass_complete", False)  # interrupted, as thousands of them wait
+        world._do_decide("")
+        assert (world.held(), world.answers.due) == ([], world.now)
+    world._do_decide("")
+    assert world.held() == ["1g.5gb"]
+
+
 def test_one_that_is_evicted_while_it_is_placed_holds_nothing(world, monkeypatch):
     monkeypatch.setattr(decisions, "STEP_SECONDS", -1)
     world.queue("train", "1g.5gb", count=6)
