@@ -6,5 +6,5 @@ decisions       which workloads are Ready, and which have to Retry; without a ne
 kueue_watch     watches Kueue's objects and writes the decisions
 
 Optional: without the flag `--admission-check` nothing here is called, and nothing of Kueue is watched.
-designs/0020-admission-check.md has the reasons.
+designs/0019-admission-check.md has the reasons.
 """
