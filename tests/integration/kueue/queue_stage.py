@@ -306,16 +306,6 @@ class QueueStage(Stage):
 
     # The end ----------------------------------------------------------------------------------------------------------
 
-    async def free(self):
-        """Return once no pod of the story is promised anything, and no slice is left. The entries of both are removed
-        some seconds later, with the next write."""
-
-        def find():
-            left = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
-            return not any(each.wanted for each in self.held()) and all(each.state == "deleted" for each in left)
-
-        await self.until("slots back", find)
-
     async def clear(self):
         """Whatever was in the queues is gone, then the quota is free, then the queues are gone."""
         for kind in (DEPLOYMENTS, JOBS):
