@@ -173,8 +173,11 @@ class QueueStage(Stage):
         return ""
 
     async def job_policy(self):
-        """The policy for Jobs, in force."""
+        """The policy for Jobs, in force for this story alone: it stays so for a moment after it is deleted."""
+        here = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
         for document in job_policy():
+            if document["kind"] == JOB_POLICY_BINDINGS.kind:
+                document["spec"]["matchResources"] = {"namespaceSelector": here}
             kind = {each.kind: each for each in (JOB_POLICIES, JOB_POLICY_BINDINGS)}[document["kind"]]
             await self.client.apply(kind, document, manager="story", force=True)
         probe = {"gpu.das.com/mig-1g.5gb": 1}
