@@ -22,10 +22,12 @@ pytestmark = [
 
 
 @pytest.fixture
-def engine():
-    made = Engine("buildah")
-    yield made
-    made.free_name(NAME)
+def engine(tmp_path, monkeypatch):
+    """With a storage of its own: what a list no longer names stays in the machine's."""
+    storage = tmp_path / "storage.conf"
+    storage.write_text(f'[storage]\ndriver = "vfs"\ngraphroot = "{tmp_path}/images"\nrunroot = "{tmp_path}/run"\n')
+    monkeypatch.setenv("CONTAINERS_STORAGE_CONF", str(storage))
+    return Engine("buildah")
 
 
 def context_with(folder, content):
