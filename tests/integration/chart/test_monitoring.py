@@ -61,6 +61,29 @@ def test_what_prometheus_and_grafana_get():
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
+CHECKED = {"ca": {"secret": {"name": "metrics-tls", "key": "ca.crt"}}, "serverName": "x.y.svc"}
+
+
+@pytest.mark.parametrize(
+    "settings, tls",
+    [
+        pytest.param([], None, id="without TLS"),
+        pytest.param(["metrics.auth=true"], {"insecureSkipVerify": True}, id="self-signed"),
+        pytest.param(
+            ["metrics.certificateSecret=metrics-tls", f"metrics.serviceMonitor.tlsConfig={json.dumps(CHECKED)}"],
+            CHECKED,
+            id="by its authority",
+        ),
+    ],
+)
+def test_how_prometheus_checks_the_certificate(settings, tls):
+    # `--set-json` takes plain JSON; the others are strings and booleans.
+    flags = [f"--set{'-json' if '{' in each else ''}={each}" for each in settings]
+    documents = Helm().template(MONITORED[0], flags=(*PROMETHEUS, *flags))
+    (endpoint,) = find(documents, "ServiceMonitor", "instaslice")["spec"]["endpoints"]
+    assert (endpoint.get("tlsConfig"), endpoint.get("scheme")) == (tls, "https" if tls else None)
+
+
 def test_only_monitoring_reaches_the_ports_of_metrics(plain):
     rule = find(plain, "NetworkPolicy", "instaslice-metrics")["spec"]["ingress"][0]
     (expression,) = rule["from"][0]["namespaceSelector"]["matchExpressions"]

@@ -11,6 +11,7 @@ from helm import CHART, NAMESPACE, Helm, find
 from rendered import CERT_MANAGER, EMULATED, PROCESSES, ROOT, WITH_CERT_MANAGER, arguments, expected, granted, pod_of
 
 from instaslice.api import crd, names, roles
+from instaslice.geometry import models
 from instaslice.webhook import manifests, policy
 
 FLAGS = {
@@ -31,6 +32,12 @@ def script(name):
 def test_the_generated_files_are_those_that_python_writes():
     for path, text in script("write_chart").files().items():
         assert path.read_text() == text, f"{path}: `make generate` writes it again"
+
+
+def test_a_gpu_is_known_by_the_label_of_nvidias_feature_discovery():
+    products = script("write_chart").known_models()["products"]
+    assert products["NVIDIA-A100-SXM4-40GB"] == products["A100-SXM4-40GB"] == "A100-40GB"
+    assert {models.named(model).name for model in products.values()} <= set(models.names())
 
 
 def test_the_reference_of_the_values_is_current():
