@@ -15,7 +15,7 @@ from instaslice.cli.main import COMMANDS, instaslice
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "instaslice"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("designs/*.md"), *ROOT.glob("charts/*/*.md")])
+PAGES = sorted(page for folder in ("", "docs/**/", "designs/", "charts/*/") for page in ROOT.glob(f"{folder}*.md"))
 PAGES.remove(ROOT / "CHANGELOG.md")
 
 FENCED = re.compile(r"^```\w*\n(.*?)^```|^((?: {4}.*\n)+)", re.MULTILINE | re.DOTALL)

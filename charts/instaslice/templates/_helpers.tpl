@@ -47,7 +47,7 @@ terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 
 {{- define "instaslice.pullSecrets" -}}
-{{- with .Values.image.pullSecrets }}
+{{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
@@ -56,7 +56,9 @@ imagePullSecrets:
 {{- end }}
 
 {{- define "instaslice.pod" -}}
-{{- include "instaslice.pullSecrets" .root }}
+{{- with include "instaslice.pullSecrets" .root }}
+{{- . }}
+{{ end -}}
 serviceAccountName: instaslice-{{ .component }}
 enableServiceLinks: false
 {{- if or .root.Values.priorityClass.create .root.Values.priorityClass.name }}

@@ -39,7 +39,7 @@ def policy(own: str, *, name: str = NAME) -> Document:
                 "messageExpression": (
                     "'pod ' + variables.held[0].pod.namespace + '/' + variables.held[0].pod.name + ' on node ' + "
                     "params.metadata.name + ': ' + variables.held[0].profile + (variables.held.size() == 1 ? '' : "
-                    "', and ' + string(variables.held.size() - 1) + ' more slices there') + "
+                    "', and ' + string(variables.held.size() - 1) + ' more there') + "
                     f"'. Pods hold slices (`instaslice drained` names them all): {remedy}'"
                 ),
                 "message": f"pods hold slices (`instaslice drained` names them): {remedy}",
