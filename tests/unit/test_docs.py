@@ -6,6 +6,7 @@ The changelog is left out: it also names what an earlier version had.
 import importlib
 import re
 import shlex
+import subprocess
 from pathlib import Path
 
 import click
@@ -82,6 +83,11 @@ def targets(text):
 @pytest.mark.parametrize("page, target", everywhere(targets))
 def test_a_make_target_exists(page, target):
     assert target in TARGETS
+
+
+def test_make_help_lists_every_target():
+    done = subprocess.run(["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert TARGETS - set(done.stdout.split()) == {"help"}
 
 
 def flags_of(command: str) -> set[str]:
