@@ -61,6 +61,12 @@ def test_what_prometheus_and_grafana_get():
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
+def test_only_monitoring_reaches_the_ports_of_metrics(plain):
+    rule = find(plain, "NetworkPolicy", "instaslice-metrics")["spec"]["ingress"][0]
+    (expression,) = rule["from"][0]["namespaceSelector"]["matchExpressions"]
+    assert (expression["values"], rule["ports"]) == (["monitoring"], [{"protocol": "TCP", "port": "observe"}])
+
+
 CHECKED = {"ca": {"secret": {"name": "metrics-tls", "key": "ca.crt"}}, "serverName": "x.y.svc"}
 
 
@@ -82,9 +88,3 @@ def test_how_prometheus_checks_the_certificate(settings, tls):
     documents = Helm().template(MONITORED[0], flags=(*PROMETHEUS, *flags))
     (endpoint,) = find(documents, "ServiceMonitor", "instaslice")["spec"]["endpoints"]
     assert (endpoint.get("tlsConfig"), endpoint.get("scheme")) == (tls, "https" if tls else None)
-
-
-def test_only_monitoring_reaches_the_ports_of_metrics(plain):
-    rule = find(plain, "NetworkPolicy", "instaslice-metrics")["spec"]["ingress"][0]
-    (expression,) = rule["from"][0]["namespaceSelector"]["matchExpressions"]
-    assert (expression["values"], rule["ports"]) == (["monitoring"], [{"protocol": "TCP", "port": "observe"}])

@@ -45,12 +45,12 @@ class Page:
     home: Path
 
     def lines(self, first: str, last: str) -> str:
-        """Those from the one that has `first` in it to the one that has `last`."""
+        """Those from the one that begins with `first` to the one that begins with `last`."""
         text = (ROOT / "docs" / "local-cluster.md").read_text()
         (block,) = re.findall(r"^### The chart on it\n.*?^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         commands = [each.removeprefix("$ ") for each in block.replace("\\\n", "").splitlines()]
-        (start,) = (at for at, each in enumerate(commands) if first in each)
-        (end,) = (at for at, each in enumerate(commands) if last in each)
+        (start,) = (at for at, each in enumerate(commands) if each.startswith(first))
+        (end,) = (at for at, each in enumerate(commands) if each.startswith(last))
         script = "\n".join(commands[start : end + 1])
         for written, ours in {
             "out/instaslice.tar": str(self.archive),
