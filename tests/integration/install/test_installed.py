@@ -70,6 +70,11 @@ def before():
     return {}
 
 
+async def test_a_definition_that_others_install_has_to_be_there(helm, settings):
+    with pytest.raises(HelmFailed, match="this cluster has no definition of the Instaslice object"):
+        await in_a_thread(helm.template, *settings, "crds.install=false", flags=("--dry-run=server",))
+
+
 async def test_an_installation_that_never_worked_is_uninstalled_at_once(helm, client, settings, before):
     before.update(await everything(client))
     with pytest.raises(HelmFailed, match="instaslice-webhook"):
