@@ -185,7 +185,7 @@ class FairSemaphore:
             if self._held[address] >= self._most_of_one:
                 own = [each for each in self._permits if each.address == address]
                 yield own, len(self._waiting[address]) - _ending(own)
-        if len(self._permits) >= self._most:
+        if self._waiting and len(self._permits) >= self._most:
             wanted = sum(
                 min(len(waiters), max(0, self._most_of_one - self._held[address]))
                 for address, waiters in self._waiting.items()

@@ -57,7 +57,7 @@ async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, ku
     _, account = await kubeconfig("webhook", allowed.own, cluster_rules=allowed.cluster)
     flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--serve-as", "127.0.0.1"]
     # It finds no configuration at first: the one that comes later is filled in by a later look.
-    flags += ["--check-every", "0.2", "--drain", "0.2"]
+    flags += ["--check-every", "0.2", "--drain", "0.2", "--log-format", "json"]
     async with running(*flags, "--configuration", name) as (process, port):
         address = manifests.at_address("127.0.0.1", port)
         await client.create(CONFIGURATIONS, manifests.configuration(address, name=name, namespaces=[namespace]))

@@ -305,6 +305,15 @@ async def test_requests_that_are_sent_ahead_are_answered_one_after_the_other(ser
         assert await answered(reader) == "kept"
 
 
+async def test_a_request_that_was_sent_ahead_has_as_long_as_any(serve):
+    async with serve() as served:
+        reader, _ = await served.connect(REQUEST + LONG)
+        await answered(reader)
+        await until(lambda: served.served)
+        served.clock.advance(SECONDS)
+        await ended(reader)
+
+
 async def test_what_is_refused_leaves_its_connection_idle(serve, monkeypatch):
     monkeypatch.setattr(connections, "MOST", 1)
     async with serve() as served:
