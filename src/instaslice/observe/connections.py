@@ -7,10 +7,11 @@ connections are counted as soon as they are accepted, before their handshake. Th
 - At most MOST connections are served, MOST_OF_ONE of one address; up to MOST_OPEN are open, the others wait unread.
 - A connection has SECONDS from being accepted to its first answer, and for each further request from its first byte to
   its answer. Bytes that trickle in win no time.
-- While somebody waits, the connection that has been idle longest ends: an API server keeps up to 25 for 90 s, uses the
-  most recent one first, and opens another where it has none. Its client does not repeat a POST that crosses our close
-  on the way, so a connection on which bytes have arrived is not idle, and while somebody waits an answer says
-  `Connection: close`, which no request can cross.
+- An API server keeps up to 25 idle connections for 90 s, uses the most recent one first, and opens another where it has
+  none. Where somebody waits, or MOST_IDLE are idle already, an answer says `Connection: close`, and no request is lost.
+- Where somebody waits for GRACE seconds all the same, the connection that has been idle longest ends. Go's client does
+  not repeat a POST that crosses our close on the way: that is why this comes second, why it is not done in the middle
+  of a burst, and why a connection on which bytes have arrived is not idle.
 - Where none is idle, the one that has kept us waiting longest ends, after PATIENCE seconds: a handshake that does not
   end, half a request, an answer that is not read. A request that has arrived is never cut for somebody else.
 - The next to be served is of the address with the fewest connections served. So one address waits for itself, and of N
@@ -44,11 +45,16 @@ MOST: Final = 96
 chart."""
 MOST_OF_ONE: Final = 48
 """From one address. An API server keeps 25 for its next requests, and each of these takes milliseconds."""
+MOST_IDLE: Final = 64
+"""Between two requests; the answer to any further one is the last of its connection. So there is room for newcomers
+without ending an idle connection."""
 MOST_OPEN: Final = 800
 """With those that wait, which cost little; more are closed at once."""
 MOST_OPEN_OF_ONE: Final = 400
 SECONDS: Final = 10.0
 """For handshake, request and answer; an API server does not wait longer for a webhook either."""
+GRACE: Final = 0.1
+"""An answer takes milliseconds, and a burst reuses idle connections while it opens others."""
 PATIENCE: Final = 2.0
 """For what a client has to do while others wait. A busy processor makes honest handshakes take a second, too."""
 
@@ -93,7 +99,7 @@ class _Limited:
         self.clock = clock
         self.open: dict[_Connection, str] = {}
         """Each with the address that it is from, oldest first."""
-        self.served = FairSemaphore(MOST, MOST_OF_ONE, patience=PATIENCE, clock=clock)
+        self.served = FairSemaphore(MOST, MOST_OF_ONE, most_idle=MOST_IDLE, grace=GRACE, patience=PATIENCE, clock=clock)
 
     def admit(self, connection: "_Connection", address: str) -> bool:
         """Whether there is room for one more; another may have to go for it."""

@@ -44,7 +44,7 @@ class Permit:
             self._semaphore.enter(self, state)
 
     def yielded(self) -> bool:
-        """Whether to end when the work at hand is done, because somebody waits. It is ending then."""
+        """Whether to end after the work at hand, because somebody waits or enough are idle. It is ending then."""
         return self._semaphore.yielded(self)
 
     def release(self) -> None:
@@ -56,6 +56,7 @@ class Permit:
 class _Waiter:
     revoke: Revoke
     arrived: int
+    since: float
     granted: "asyncio.Future[Permit]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -63,14 +64,26 @@ class FairSemaphore:
     """At most `most` permits, `most_of_one` for one address.
 
     The next permit goes to the address that holds fewest; among equals to the one whose last permit is longest ago, so
-    that none gains from having many waiting; within an address to whoever waits longest. For each that waits one permit
-    is revoked: the one that is idle longest, otherwise the one that has been waiting for its
-    client longest, once that is `patience` seconds. Where an address has all it may have, its own are revoked.
+    that none gains from having many waiting; within an address to whoever waits longest.
+
+    For each that waits one permit is revoked: the one that is idle longest, `grace` seconds after somebody began to
+    wait; otherwise the one that has been waiting for its client longest, once that is `patience` seconds. Where an
+    address has all it may have, its own are revoked. A permit that would become idle as one of more than `most_idle`
+    is told to end (`yielded`).
     """
 
-    def __init__(self, most: int, most_of_one: int, *, patience: float, clock: Clock) -> None:
-        self._most, self._most_of_one = most, most_of_one
-        self._patience = patience
+    def __init__(
+        self,
+        most: int,
+        most_of_one: int,
+        *,
+        most_idle: float = math.inf,
+        grace: float = 0.0,
+        patience: float,
+        clock: Clock,
+    ) -> None:
+        self._most, self._most_of_one, self._most_idle = most, most_of_one, most_idle
+        self._grace, self._patience = grace, patience
         self._clock = clock
         self._permits: set[Permit] = set()
         self._held: Counter[str] = Counter()
@@ -91,7 +104,7 @@ class FairSemaphore:
 
     async def acquire(self, address: str, revoke: Revoke) -> Permit:
         self._count += 1
-        waiter = _Waiter(revoke, self._count)
+        waiter = _Waiter(revoke, self._count, self._clock.monotonic())
         self._waiting.setdefault(address, deque()).append(waiter)
         self._update()
         try:
@@ -120,9 +133,8 @@ class FairSemaphore:
         self._update()
 
     def yielded(self, permit: Permit) -> bool:
-        if permit.state is not PermitState.ENDING and any(
-            needed > 0 and permit in permits for permits, needed in self._shortages()
-        ):
+        wanted = any(needed > 0 and permit in permits for permits, needed in self._shortages())
+        if wanted or self._count_of(PermitState.IDLE) >= self._most_idle:
             permit.state = PermitState.ENDING
         return permit.state is PermitState.ENDING
 
@@ -172,6 +184,9 @@ class FairSemaphore:
             if not waiters:
                 del self._waiting[address]
 
+    def _count_of(self, state: PermitState) -> int:
+        return sum(each.state is state for each in self._permits)
+
     def _forget(self, address: str) -> None:
         """What is known of an address, once it has neither permits nor wants any."""
         if not self._held[address]:
@@ -194,13 +209,17 @@ class FairSemaphore:
 
     def _revoke(self, permits: list[Permit], needed: int) -> float:
         """Revoke so many as far as possible; the seconds until more is possible though nothing happens."""
+        if needed <= 0:
+            return math.inf
         now = self._clock.monotonic()
-        for state, age in ((PermitState.IDLE, 0.0), (PermitState.CLIENTS_TURN, self._patience)):
+        graced = min(waiters[0].since for waiters in self._waiting.values()) + self._grace
+        for state in (PermitState.IDLE, PermitState.CLIENTS_TURN):
             for each in sorted((each for each in permits if each.state is state), key=lambda each: each.since):
                 if needed <= 0:
                     return math.inf
-                if now - each.since < age:
-                    return age - (now - each.since)
+                due = graced if state is PermitState.IDLE else each.since + self._patience
+                if now < due:
+                    return due - now
                 if each.revoke():
                     each.state = PermitState.ENDING
                     needed -= 1

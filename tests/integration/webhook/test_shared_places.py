@@ -8,32 +8,35 @@ from workloads import SLICE, pod
 
 from instaslice.observe import connections
 
-PLACES = 4
+PLACES = 8
+IDLE = 4
+BURST = 12
 ROUNDS = 12
 
 
-async def test_an_api_server_whose_idle_connections_are_ended_for_others_is_refused_nothing(
+async def test_an_api_server_that_shares_few_places_with_others_loses_no_request(
     client, register, namespace, monkeypatch
 ):
     monkeypatch.setattr(connections, "MOST", PLACES)
+    monkeypatch.setattr(connections, "MOST_IDLE", IDLE)
     async with register() as hook:
 
         async def pods(number):
-            made = [pod(namespace, f"train-{number}-{index}", SLICE) for index in range(2 * PLACES)]
+            made = [pod(namespace, f"train-{number}-{index}", SLICE) for index in range(BURST)]
             await asyncio.gather(*(workloads.create(client, each, dry_run=True) for each in made))
 
         open_ones = []
         for number in range(ROUNDS):
             await pods(number)
-            # Each takes the place of a connection that the API server has kept for its next request.
+            # Others would keep as many: together more than there are places.
             open_ones += [await _answered_once(hook.port) for _ in range(PLACES)]
-        assert hook.webhook.answered["changed"] == ROUNDS * 2 * PLACES
+        assert hook.webhook.answered["changed"] == ROUNDS * BURST
         for writer in open_ones:
             writer.close()
 
 
 async def _answered_once(port):
-    """An idle connection of another API server."""
+    """A connection of another API server, which would keep it."""
     unverified = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=unverified, local_addr=("127.0.0.2", 0))

@@ -138,6 +138,7 @@ def limited(monkeypatch):
             made.append(self)
 
     made = []
+    monkeypatch.setattr(connections, "GRACE", 0)
     monkeypatch.setattr(connections, "_Limited", Told)
     return made
 
@@ -170,6 +171,35 @@ async def test_idle_connections_that_hold_every_place_make_room_the_longest_idle
         for reader, writer in (first, third):
             writer.write(REQUEST)
             assert await answered(reader) == "kept", "one made room, and it was enough"
+
+
+async def test_an_idle_connection_does_not_end_in_the_middle_of_a_burst(serve, limited, monkeypatch):
+    """The client may be about to use it."""
+    monkeypatch.setattr(connections, "MOST", 1)
+    monkeypatch.setattr(connections, "GRACE", 0.1)
+    async with serve() as served:
+        reader, writer = await served.idle()
+        newcomer = asyncio.create_task(served.ask())
+        await until(lambda: permits(limited).waiting == 1)
+        writer.write(REQUEST)
+        assert await answered(reader) == "close"
+        assert await newcomer == "kept"
+        reader, _ = await served.idle()
+        newcomer = asyncio.create_task(served.ask())
+        await until(lambda: permits(limited).waiting == 1)
+        served.clock.advance(0.1)
+        assert await newcomer == "kept"
+        await ended(reader)
+
+
+async def test_what_would_be_one_idle_connection_too_many_ends_with_its_answer(serve, monkeypatch):
+    monkeypatch.setattr(connections, "MOST_IDLE", 2)
+    async with serve() as served:
+        kept = [await served.idle() for _ in range(2)]
+        assert await served.ask() == "close"
+        for reader, writer in kept:
+            writer.write(REQUEST)
+            assert await answered(reader) == "kept"
 
 
 async def test_an_address_with_all_it_may_have_ends_none_of_another(serve, monkeypatch):
