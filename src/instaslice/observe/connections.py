@@ -11,7 +11,8 @@ connections are counted as soon as they are accepted, before their handshake. Th
   none. Where somebody waits, or MOST_IDLE are idle already, an answer says `Connection: close`, and no request is lost.
 - Where somebody waits for GRACE seconds all the same, the connection that has been idle longest ends. Go's client does
   not repeat a POST that crosses our close on the way: that is why this comes second, why it is not done in the middle
-  of a burst, and why a connection on which bytes have arrived is not idle.
+  of a burst, and why a connection on which bytes have arrived is not idle. One that has sent nothing since its
+  handshake is.
 - Where none is idle, the one that has kept us waiting longest ends, after PATIENCE seconds: a handshake that does not
   end, half a request, an answer that is not read. A request that has arrived is never cut for somebody else.
 - The next to be served is of the address with the fewest connections served. So one address waits for itself, and of N
@@ -185,6 +186,9 @@ class _Connection(asyncio.Protocol):
         if self._early:
             self._handler.data_received(self._early)
             self._early = b""
+        elif self._permit is not None:
+            # Go opens one for each request that waits, and keeps those that it did not need after all.
+            self._permit.enter(PermitState.IDLE)
 
     def abort(self) -> None:
         self._transport.abort()
@@ -220,14 +224,16 @@ class _Connection(asyncio.Protocol):
 
     def _end_idling(self) -> None:
         if self._permit is not None and self._permit.state is PermitState.IDLE:
-            self._set_deadline()
+            if self._deadline is None:
+                self._set_deadline()
             self._permit.enter(PermitState.CLIENTS_TURN)
 
     def _revoke(self) -> bool:
         """Somebody waits, and this connection is idle, or its client has kept us waiting."""
         if self._permit is not None and self._permit.state is PermitState.IDLE:
             if not self._tcp.is_closing() and _has_arrived(self._tcp):
-                self._set_deadline()
+                if self._deadline is None:
+                    self._set_deadline()
                 return False
             if self._transport.get_write_buffer_size() or self._tcp.get_write_buffer_size():
                 # A part of its answer is still on the way.

@@ -66,10 +66,10 @@ class FairSemaphore:
     The next permit goes to the address that holds fewest; among equals to the one whose last permit is longest ago, so
     that none gains from having many waiting; within an address to whoever waits longest.
 
-    For each that waits one permit is revoked: the one that is idle longest, `grace` seconds after somebody began to
-    wait; otherwise the one that has been waiting for its client longest, once that is `patience` seconds. Where an
-    address has all it may have, its own are revoked. A permit that would become idle as one of more than `most_idle`
-    is told to end (`yielded`).
+    For each that waits one permit is revoked: the one that is idle longest, once it has been so, and somebody has
+    waited, for `grace` seconds; otherwise the one that has been waiting for its client longest, once that is `patience`
+    seconds. Where an address has all it may have, its own are revoked. A permit that would become idle as one of more
+    than `most_idle` is told to end (`yielded`).
     """
 
     def __init__(
@@ -217,7 +217,8 @@ class FairSemaphore:
             for each in sorted((each for each in permits if each.state is state), key=lambda each: each.since):
                 if needed <= 0:
                     return math.inf
-                due = graced if state is PermitState.IDLE else each.since + self._patience
+                idle = state is PermitState.IDLE
+                due = max(graced, each.since + self._grace) if idle else each.since + self._patience
                 if now < due:
                     return due - now
                 if each.revoke():

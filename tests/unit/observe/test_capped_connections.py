@@ -13,6 +13,7 @@ from waiting import until
 from instaslice.kube.config import load_pair
 from instaslice.observe import connections
 from instaslice.observe.connections import PATIENCE, SECONDS, listening
+from instaslice.observe.fair_semaphore import PermitState
 from instaslice.webhook.certificates import Lifetimes, advance
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -59,6 +60,10 @@ class Answering:
             writer.write(said)
             await writer.drain()
         return reader, writer
+
+    async def stall(self, host="127.0.0.1"):
+        """A connection whose client stops in the middle: with TLS of the handshake."""
+        return await self.connect(b"" if self._trusted else HALF, host=host, handshake=False)
 
     async def idle(self, host="127.0.0.1"):
         """A connection that was answered, as an API server keeps it."""
@@ -151,8 +156,8 @@ def permits(limited):
 async def test_one_connection_more_waits_until_another_ends(serve, limited, monkeypatch, limit):
     monkeypatch.setattr(connections, limit, 2)
     async with serve() as served:
-        # They say nothing, so with TLS they stay in the handshake: they have to count there.
-        quiet = [await served.connect(handshake=False) for _ in range(2)]
+        # With TLS they stay in the handshake: they have to count there.
+        quiet = [await served.stall() for _ in range(2)]
         newcomer = asyncio.create_task(served.ask())
         await until(lambda: permits(limited).waiting == 1)
         quiet[0][1].close()
@@ -187,6 +192,22 @@ async def test_an_idle_connection_does_not_end_in_the_middle_of_a_burst(serve, l
         reader, _ = await served.idle()
         newcomer = asyncio.create_task(served.ask())
         await until(lambda: permits(limited).waiting == 1)
+        served.clock.advance(0.1)
+        assert await newcomer == "kept"
+        await ended(reader)
+
+
+async def test_a_connection_that_its_client_did_not_need_after_all_is_idle_a_moment_after_its_handshake(
+    serve, limited, monkeypatch
+):
+    monkeypatch.setattr(connections, "MOST", 1)
+    monkeypatch.setattr(connections, "GRACE", 0.1)
+    async with serve() as served:
+        reader, _ = await served.connect()
+        await until(lambda: [each.state for each in permits(limited)._permits] == [PermitState.IDLE])
+        newcomer = asyncio.create_task(served.ask())
+        await until(lambda: permits(limited).waiting == 1)
+        assert permits(limited).held == 1
         served.clock.advance(0.1)
         assert await newcomer == "kept"
         await ended(reader)
@@ -367,7 +388,7 @@ async def test_a_newcomer_displaces_one_that_waits_of_the_address_with_most(serv
     async with serve() as served:
         held = []
         for number in range(4):
-            held.append(await served.connect(handshake=False, host=OTHER))
+            held.append(await served.stall(OTHER))
             await until(lambda now=number: len(limited[-1].open) == now + 1)
         newcomers = [asyncio.create_task(served.ask()) for _ in range(2)]
         for reader, _ in held[:1:-1]:
