@@ -50,6 +50,8 @@ CONTROLLER: Final = Role(
     ),
     own=(
         rule("coordination.k8s.io", "leases", "get create update"),
+        # Whether the agent of emulated nodes runs.
+        rule("coordination.k8s.io", "leases", "list watch", named=[names.EMULATION]),
         rule("", "configmaps", "get patch", named=[names.DEMAND]),
         # RBAC cannot restrict `create` to a name.
         rule("", "configmaps", "create"),
@@ -94,8 +96,16 @@ AGENT: Final = Role(
     default=(EVENTS,),
 )
 """Of a node with a kubelet. RBAC grants the objects of all nodes; a policy restricts the agent to that of its own."""
-EMULATED_NODES: Final = Role(cluster=(rule("", "nodes/status", "patch"),))
-"""What the agent of nodes without a kubelet needs besides: it writes their capacity."""
+EMULATED_NODES: Final = Role(
+    cluster=(rule("", "nodes/status", "patch"),),
+    own=(
+        rule("coordination.k8s.io", "leases", "patch", named=[names.EMULATION]),
+        # RBAC cannot restrict `create` to a name.
+        rule("coordination.k8s.io", "leases", "create"),
+    ),
+)
+"""What the agent of nodes without a kubelet needs besides: it writes their capacity, and shows by a Lease that it runs.
+No chart grants it: only local clusters have such an agent."""
 
 
 def agent(*, emulated_nodes: bool = False) -> Role:

@@ -4,6 +4,8 @@ No clock and no network. The dispatcher and the pod reconciler keep it up to dat
 `explain` read it.
 """
 
+from instaslice.api.agent_presence import missing_agent
+from instaslice.api.instaslice import InstasliceStatus
 from instaslice.controller import node_admission
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.node_capacity import NodeCapacities
@@ -16,7 +18,9 @@ from instaslice.placement import NodeName, Policy, WaitingQueue
 
 class ClusterState:
     def __init__(self, policy: Policy) -> None:
-        self.ledger = Ledger(policy, self.is_ready)
+        self.ledger = Ledger(policy, self.is_ready, self.missing_agent)
+        self.silent_leases: frozenset[str] = frozenset()
+        """The names of agents' Leases that are not renewed any more."""
         changes = self.ledger.fleet.index.changes
         self.capacities = NodeCapacities(changes())
         self.nodes = self.capacities.nodes
@@ -42,6 +46,10 @@ class ClusterState:
     def is_ready(self, name: NodeName) -> bool:
         node = self.nodes.get(name)
         return node is not None and node.ready
+
+    def missing_agent(self, name: NodeName, status: InstasliceStatus) -> str:
+        """Why the agent of a node counts as gone; "" where it does not."""
+        return missing_agent(status, self.nodes.get(name), self.silent_leases)
 
     def set_node(self, node: Node) -> bool:
         """Take in a node as it is now. Whether it may admit pods that it did not admit before."""

@@ -230,6 +230,7 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
     made = Dispatcher(state, NullOrders(), lambda: now, Random(0), Limits())
     # In the order in which the controller starts: storage, nodes, allocations, pods.
     state.filters.volumes_known = cluster.storage is not None
+    made.set_silent_leases(cluster.silent_leases)
     for namespace in cluster.namespaces:
         made.namespace_changed(None, namespace)
     for stored in cluster.storage or ():

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.agent_presence import missing_agent
 from instaslice.api.instaslice import READY, ConditionStatus, GpuStatus, Health, Instaslice
 from instaslice.api.pods import gated
 from instaslice.api.snapshot import ClusterSnapshot
@@ -62,7 +63,8 @@ class GpuOccupancy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeOccupancy(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `out_of_use` says why nothing is placed there: cordoned, not ready, or its agent says so."""
+    """One node. `out_of_use` says why nothing is placed there: cordoned, not ready, or its agent says so or does
+    not run."""
 
     name: str
     gpus: list[GpuOccupancy]
@@ -116,7 +118,7 @@ def fleet_status(cluster: ClusterSnapshot, policy: Policy) -> FleetStatus:
     pods = {pod.metadata.uid: pod for pod in cluster.pods}
     nodes = None if "nodes" in cluster.forbidden else {node.metadata.name: node for node in cluster.nodes}
     by_name = sorted(cluster.instaslices, key=lambda each: each.metadata.name)
-    found = [_node(each, pods, nodes) for each in by_name]
+    found = [_node(each, pods, nodes, cluster.silent_leases) for each in by_name]
     waiting, left_out = _waiting(cluster, policy)
     return FleetStatus(
         nodes=found,
@@ -152,9 +154,11 @@ def _as_written(pod: Pod) -> QueuedPod:
     return QueuedPod(pod=str(key_of(pod)), stage=Stage.WAITING, since=created, asks={}, message=message)
 
 
-def _node(instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, Node] | None) -> NodeOccupancy:
+def _node(
+    instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, Node] | None, silent_leases: Collection[str]
+) -> NodeOccupancy:
     name = instaslice.metadata.name
-    out_of_use = _node_out(instaslice, nodes)
+    out_of_use = _node_out(instaslice, nodes, silent_leases)
     models = {gpu.model: _model(instaslice, gpu.model) for gpu in instaslice.status.gpus}
     in_order = sorted(instaslice.status.gpus, key=lambda gpu: gpu.index)
     gpus = [_gpu(instaslice, gpu, *models[gpu.model], pods, out_of_use) for gpu in in_order]
@@ -164,7 +168,7 @@ def _node(instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, N
     return NodeOccupancy(name=name, gpus=gpus, out_of_use=out_of_use)
 
 
-def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None) -> str:
+def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None, silent_leases: Collection[str]) -> str:
     """Why nothing is placed on the node, as far as `nodes` may be read."""
     node = None
     if nodes is not None:
@@ -176,6 +180,8 @@ def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None) -> str:
     serving = next((each for each in instaslice.status.conditions if each.type == READY), None)
     if serving is not None and serving.status is ConditionStatus.FALSE:
         return f"its agent does not serve: {serving.message or serving.reason}"
+    if missing := missing_agent(instaslice.status, node, silent_leases):
+        return missing
     return "cordoned" if node is not None and node.spec.unschedulable else ""
 
 

@@ -44,9 +44,16 @@ MOST_MODELS: Final = 64
 
 
 class Ledger:
-    def __init__(self, policy: Policy, node_ready: Callable[[NodeName], bool] = lambda _: True) -> None:
-        """`node_ready`: of two nodes that report one GPU, the one that exists and is ready has it."""
+    def __init__(
+        self,
+        policy: Policy,
+        node_ready: Callable[[NodeName], bool] = lambda _: True,
+        missing_agent: Callable[[NodeName, InstasliceStatus], str] = lambda _name, _status: "",
+    ) -> None:
+        """`node_ready`: of two nodes that report one GPU, the one that exists and is ready has it. `missing_agent` says
+        why the agent of a node counts as gone; "" where it does not."""
         self._node_ready = node_ready
+        self._missing_agent = missing_agent
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
         self.nodes: dict[NodeName, NodeRecord] = {}
@@ -82,6 +89,14 @@ class Ledger:
                 self.remove(name)
             raise
         self._reassign_detached(changes)
+        return changes
+
+    def update_readiness(self, node: NodeName) -> LedgerChanges:
+        """Whether the agent of a node runs may be judged otherwise than before. Safe to repeat."""
+        changes = LedgerChanges()
+        record = self.nodes.get(node)
+        if record is not None:
+            self._update_readiness(record, record.status, changes)
         return changes
 
     def quarantine(self, node: NodeName, why: str) -> None:
@@ -317,12 +332,12 @@ class Ledger:
             changes.add(self.reassign_gpus())
 
     def _update_readiness(self, record: NodeRecord, status: InstasliceStatus, changes: LedgerChanges) -> None:
-        """Place nothing where the agent reports that no pod could start: its kubelet is silent, say."""
+        """Place nothing where no pod could start: the agent reports that its kubelet is silent, say, or does not
+        run."""
         ready = next((each for each in status.conditions if each.type == READY), None)
         before = record.unready
-        record.unready = (
-            (ready.message or ready.reason) if ready is not None and ready.status is ConditionStatus.FALSE else ""
-        )
+        said = ready is not None and ready.status is ConditionStatus.FALSE and (ready.message or ready.reason)
+        record.unready = said or self._missing_agent(record.name, status)
         if bool(before) != bool(record.unready):
             # Gated ones wait for the node to serve again.
             changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}

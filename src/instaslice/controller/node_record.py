@@ -30,7 +30,7 @@ class NodeRecord:
     unreadable: bool = False
     """Whether the object cannot be read as it is now: the record is what it was before."""
     unready: str = ""
-    """Why no pod could start there, as its agent reports."""
+    """Why no pod could start there: its agent says so, or does not run."""
 
     def spec(self) -> InstasliceSpec:
         return InstasliceSpec(allocations=tuple(tracked.allocation for tracked in self.allocations.values()))
