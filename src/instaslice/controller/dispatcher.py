@@ -166,10 +166,10 @@ class Dispatcher:
         helps = self.state.set_node(new)
         if new.ready:
             self.state.dead_nodes.discard(name)
-        if old is None or old.ready != new.ready:
+        if old is None:
             self._apply(self.state.ledger.reassign_gpus())
-            if not new.ready:
-                self.deadlines.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
+        if not new.ready and (old is None or old.ready):
+            self.deadlines.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
         if helps:
             self._apply(self.state.ledger.update_readiness(name))
             self._queue.retry_all()

@@ -192,6 +192,8 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     closed = state.ledger.closed(name)
     if record.gpus and len(closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
+    if not record.gpus and record.unusable:
+        return "; ".join(dict.fromkeys(record.unusable.values()))
     if never := never_held(state, request.profiles, name):
         return never
     # The remedy is printed once, for all nodes together.
