@@ -10,11 +10,12 @@ import click
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, SliceState
 from instaslice.api.pods import gated
+from instaslice.cli.terminal.missing_grant import in_cluster
 from instaslice.cli.terminal.plain_text import echo
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import PODS, Pod
-from instaslice.kube.errors import NotFound
+from instaslice.kube.errors import Forbidden, NotFound
 from instaslice.kube.meta import key_of
 from instaslice.kube.transport import INTERACTIVE
 
@@ -46,10 +47,12 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
     async def read() -> tuple[list[tuple[str, Allocation]], list[str]]:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             try:
+                pods = await client.list(PODS, UNBOUND) if node is None else []
                 found = chosen(await client.list(INSTASLICES), node)
             except NotFound:
                 found = []  # its definition is gone, so nobody holds anything of ours
-            pods = await client.list(PODS, UNBOUND) if node is None else []
+            except Forbidden as error:
+                raise in_cluster(error) from None
         held = [
             (each.metadata.name, allocation)
             for each in found
