@@ -14,8 +14,7 @@ installation_rules  rules about those
 definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
 called_namespaces  the namespaces that the webhook is called for
-webhook_call      whether the webhook answers
-dry_run           what the API server makes of new pods
+dry_run           what the API server makes of new pods: whether it reaches the webhook, and what comes of that
 examination       all rules over one state, repeated until a cluster has settled
 
 The doctor reads pods, nodes and Instaslice objects, compares them, and looks at what they stand on. It imports nothing
@@ -30,7 +29,6 @@ from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_rules import examine_installation
 from instaslice.doctor.observed_cluster import ObservedCluster
 from instaslice.doctor.serving import Serving, examine_serving
-from instaslice.doctor.webhook_call import call as call_webhook
 
 __all__ = [
     "Doctor",
@@ -39,7 +37,6 @@ __all__ = [
     "Invariant",
     "ObservedCluster",
     "Serving",
-    "call_webhook",
     "check",
     "dry_run",
     "examine",
