@@ -164,6 +164,7 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
                 "list csistoragecapacities.storage.k8s.io",
                 "list storageclasses.storage.k8s.io",
                 "list volumeattachments.storage.k8s.io",
+                f"list leases.coordination.k8s.io in {names.NAMESPACE}",
             ),
             _LISTED,
         ),
@@ -174,6 +175,7 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
         "list pods": "before it destroys a slice that no allocation names, a minute after it has lost its allocation",
         f"delete instaslices.{names.GROUP}": "one of an earlier node of that name, before Kubernetes has collected it",
         "patch events.events.k8s.io in default": _REPEATED,
+        f"create leases.coordination.k8s.io in {names.NAMESPACE}": _APPLIED,
     },
     names.WEBHOOK: {
         f"patch secrets in {names.NAMESPACE}": "a certificate that is renewed, weeks after it was issued",

@@ -19,7 +19,7 @@ async def test_a_node_whose_agent_is_gone_gets_no_new_pod_until_it_is_back(slice
     node = await stage.node()
     await stage.create(pod("runs"))
     await stage.running("runs")
-    held = stage.held("runs")
+    (held,) = stage.held("runs")
     sliced.kill(AGENT)
     try:
         # The Lease says how long it holds, so the story need not take 20 s.
@@ -33,4 +33,4 @@ async def test_a_node_whose_agent_is_gone_gets_no_new_pod_until_it_is_back(slice
     finally:
         await asyncio.to_thread(sliced.start, AGENT)
     await stage.running("waits", "runs")
-    assert stage.held("runs") == held, "it was left alone"
+    assert [each.id for each in stage.held("runs")] == [held.id], "it was left alone"
