@@ -150,7 +150,8 @@ class Controller:
                 group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
             agents = Selector(self._namespace, fields=f"metadata.name={names.EMULATION}")
             group.create_task(self._watch(LEASES, self.leases, agents), name="watch leases of agents")
-            await asyncio.gather(*(cache.synced() for cache in (*caches.values(), self.leases)))
+            # Not awaited: without it, as with the roles of an earlier version, every agent counts as there.
+            await asyncio.gather(*(cache.synced() for cache in caches.values()))
             await self._learning.recall()
             freeze_heap()
             self.start()
