@@ -1,0 +1,200 @@
+"""Kueue's kinds as typed structs (`kueue.x-k8s.io/v1beta2`), each with only the fields someone here uses.
+
+`KueueWorkload` is Kueue's Workload: the word alone means Deployments, Jobs and the like in `kube.workloads`.
+"""
+
+from datetime import datetime
+
+import msgspec
+
+from instaslice.kube.core import Condition, PodSpec
+from instaslice.kube.meta import ApiStruct, ObjectMeta
+from instaslice.kube.resource import Resource
+
+GROUP = "kueue.x-k8s.io"
+VERSION = "v1beta2"
+
+QUEUE_NAME = f"{GROUP}/queue-name"
+"""Label of a pod, Job or other object: the LocalQueue of its namespace that it waits in."""
+ADMISSION_GATE = f"{GROUP}/admission"
+"""Scheduling gate of a plain pod that Kueue has not admitted."""
+
+Amounts = dict[str, str | int]
+"""Quantities by resource name, as the API server writes them."""
+
+
+class PodTemplate(ApiStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: PodSpec = PodSpec()
+
+
+class PodSet(ApiStruct, frozen=True):
+    """Pods of a workload that are alike."""
+
+    name: str = ""
+    count: int = 1
+    template: PodTemplate = PodTemplate()
+
+
+class PodSetAssignment(ApiStruct, frozen=True):
+    name: str = ""
+    count: int | None = None
+    flavors: dict[str, str] = msgspec.field(default_factory=dict)
+    """The ResourceFlavor by resource name."""
+    resource_usage: Amounts = msgspec.field(default_factory=dict)
+    """What is charged for all pods of the set together."""
+
+
+class QuotaReservation(ApiStruct, frozen=True):
+    """`status.admission` of a workload: the quota that it holds; it is admitted once its checks are ready too."""
+
+    cluster_queue: str = ""
+    pod_set_assignments: list[PodSetAssignment] | None = None
+
+
+class RequeueState(ApiStruct, frozen=True):
+    count: int | None = None
+    requeue_at: datetime | None = None
+
+
+class AdmissionCheckState(ApiStruct, frozen=True):
+    """What the controller of an AdmissionCheck says of one workload: Pending, Ready, Retry or Rejected."""
+
+    name: str = ""
+    state: str = ""
+    last_transition_time: datetime | None = None
+    message: str = ""
+    requeue_after_seconds: int | None = None
+    retry_count: int | None = None
+
+
+class ReclaimablePod(ApiStruct, frozen=True):
+    """Pods of a set that have ended and are no longer charged."""
+
+    name: str = ""
+    count: int = 0
+
+
+class KueueWorkloadSpec(ApiStruct, frozen=True):
+    pod_sets: list[PodSet] | None = None
+    queue_name: str = ""
+    priority: int | None = None
+    active: bool = True
+
+
+class KueueWorkloadStatus(ApiStruct, frozen=True):
+    conditions: list[Condition] | None = None
+    admission: QuotaReservation | None = None
+    requeue_state: RequeueState | None = None
+    reclaimable_pods: list[ReclaimablePod] | None = None
+    admission_checks: list[AdmissionCheckState] | None = None
+
+
+class KueueWorkload(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: KueueWorkloadSpec = KueueWorkloadSpec()
+    status: KueueWorkloadStatus = KueueWorkloadStatus()
+
+
+class QuotaOfResource(ApiStruct, frozen=True):
+    name: str = ""
+    nominal_quota: str | int = 0
+    borrowing_limit: str | int | None = None
+    lending_limit: str | int | None = None
+
+
+class FlavorQuotas(ApiStruct, frozen=True):
+    name: str = ""
+    resources: list[QuotaOfResource] | None = None
+
+
+class ResourceGroup(ApiStruct, frozen=True):
+    covered_resources: list[str] | None = None
+    flavors: list[FlavorQuotas] | None = None
+
+
+class CheckOfQueue(ApiStruct, frozen=True):
+    name: str = ""
+
+
+class ChecksOfQueue(ApiStruct, frozen=True):
+    admission_checks: list[CheckOfQueue] | None = None
+
+
+class ClusterQueueSpec(ApiStruct, frozen=True):
+    resource_groups: list[ResourceGroup] | None = None
+    cohort_name: str = ""
+    queueing_strategy: str = "BestEffortFIFO"
+    stop_policy: str = "None"
+    admission_checks_strategy: ChecksOfQueue | None = None
+
+
+class UsageOfResource(ApiStruct, frozen=True):
+    name: str = ""
+    total: str | int = 0
+    borrowed: str | int = 0
+
+
+class FlavorUsage(ApiStruct, frozen=True):
+    name: str = ""
+    resources: list[UsageOfResource] | None = None
+
+
+class QueueStatus(ApiStruct, frozen=True):
+    """Of a ClusterQueue and of a LocalQueue."""
+
+    conditions: list[Condition] | None = None
+    flavors_reservation: list[FlavorUsage] | None = None
+    """What workloads hold that have their quota."""
+    flavors_usage: list[FlavorUsage] | None = None
+    """What workloads hold that are admitted."""
+    pending_workloads: int = 0
+    reserving_workloads: int = 0
+    admitted_workloads: int = 0
+
+
+class ClusterQueue(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: ClusterQueueSpec = ClusterQueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class LocalQueueSpec(ApiStruct, frozen=True):
+    cluster_queue: str = ""
+    stop_policy: str = "None"
+
+
+class LocalQueue(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: LocalQueueSpec = LocalQueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class AdmissionCheckSpec(ApiStruct, frozen=True):
+    controller_name: str = ""
+
+
+class AdmissionCheckStatus(ApiStruct, frozen=True):
+    conditions: list[Condition] | None = None
+
+
+class AdmissionCheck(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: AdmissionCheckSpec = AdmissionCheckSpec()
+    status: AdmissionCheckStatus = AdmissionCheckStatus()
+
+
+class ResourceFlavorSpec(ApiStruct, frozen=True):
+    node_labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class ResourceFlavor(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+KUEUE_WORKLOADS = Resource(KueueWorkload, "Workload", "workloads", VERSION, GROUP)
+CLUSTER_QUEUES = Resource(ClusterQueue, "ClusterQueue", "clusterqueues", VERSION, GROUP, namespaced=False)
+LOCAL_QUEUES = Resource(LocalQueue, "LocalQueue", "localqueues", VERSION, GROUP)
+ADMISSION_CHECKS = Resource(AdmissionCheck, "AdmissionCheck", "admissionchecks", VERSION, GROUP, namespaced=False)
+RESOURCE_FLAVORS = Resource(ResourceFlavor, "ResourceFlavor", "resourceflavors", VERSION, GROUP, namespaced=False)
