@@ -29,6 +29,7 @@ AGENT_POD: Final = (
     "--field-selector spec.nodeName={node}`"
 )
 MOST_PODS: Final = 3
+MOST_NODES: Final = 3
 """That a message names."""
 
 
@@ -92,19 +93,13 @@ def agent_responds(serving: Serving) -> Iterator[Finding]:
 def agent_runs(serving: Serving) -> Iterator[Finding]:
     """Also where nothing is ordered. A kubelet sets what the node can allocate of our resources to 0 when the agent's
     device plugin is gone; the agent of nodes without a kubelet renews a Lease."""
+    yield from _renews(serving)
     for instaslice in serving.cluster.instaslices:
         status, name = instaslice.status, instaslice.metadata.name
         node = serving.cluster.nodes_by_name.get(name)
-        if instaslice.metadata.uid in serving.silent or node is None or not node.ready:
+        if instaslice.metadata.uid in serving.silent or node is None or not node.ready or status.lease:
             continue  # said already, or it says nothing of the agent
-        if status.lease:
-            if status.lease in serving.silent_leases:
-                message = (
-                    f"its agent is gone: nobody renews lease {status.lease}, so no pod with slices is sent there; "
-                    "start it again (`instaslice up` does), or delete the Lease if an earlier version serves the node"
-                )
-                yield Finding(Invariant.AGENT_RESPONDS, object_name(instaslice), message)
-        elif any(gpu.health is Health.HEALTHY for gpu in status.gpus) and not _offers_slices(node):
+        if any(gpu.health is Health.HEALTHY for gpu in status.gpus) and not _offers_slices(node):
             ready = _condition(instaslice, READY)
             if ready is not None and ready.status is ConditionStatus.FALSE:
                 continue  # a finding of its own, which knows more
@@ -114,6 +109,20 @@ def agent_runs(serving: Serving) -> Iterator[Finding]:
             )
             # A kubelet or an agent that has just been started is not that far yet.
             yield Finding(Invariant.AGENT_RESPONDS, object_name(instaslice), message, transient=True)
+
+
+def _renews(serving: Serving) -> Iterator[Finding]:
+    """One finding for all nodes that an agent serves: there may be a thousand."""
+    for lease in sorted(serving.silent_leases):
+        nodes = sorted(each.metadata.name for each in serving.cluster.instaslices if each.status.lease == lease)
+        if not nodes:
+            continue
+        more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+        message = (
+            f"nobody renews it, so the agent of {', '.join(nodes[:MOST_NODES])}{more} is gone, and no pod with slices "
+            "is sent there; start it again (`instaslice up` does), or delete the Lease if an earlier version serves them"
+        )
+        yield Finding(Invariant.AGENT_RESPONDS, f"lease {names.NAMESPACE}/{lease}", message)
 
 
 def _offers_slices(node: Node) -> bool:

@@ -75,4 +75,5 @@ class Renewals:
 
     def expired(self, now: float) -> set[Key]:
         """Those that have not changed for the duration that they name."""
-        return {key for key, (spec, at) in self._seen.items() if now - at >= spec.lease_duration_seconds}
+        # The sum that `observe` returns: a difference may be rounded to less at exactly that time.
+        return {key for key, (spec, at) in self._seen.items() if now >= at + spec.lease_duration_seconds}

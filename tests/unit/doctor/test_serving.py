@@ -194,9 +194,15 @@ def test_an_agent_that_is_gone_while_nothing_is_ordered_is_found_by_what_its_nod
 
 
 def test_an_agent_of_emulated_nodes_that_is_gone_is_found_by_its_lease():
-    ((message, transient),) = agents_of(leased(instaslice()), silent=[names.EMULATION])
-    assert message.startswith("its agent is gone: nobody renews lease instaslice-emulation")
-    assert not transient
+    things = [leased(instaslice(name=f"gpu-{number}")) for number in range(5)]
+    here = world([], [*things, instaslice(name="real")], [node(f"gpu-{number}") for number in range(5)])
+    (found,) = examine_serving(Serving(here, silent_leases=frozenset({names.EMULATION})))
+    assert (found.invariant, found.object) == (
+        Invariant.AGENT_RESPONDS,
+        "lease instaslice-system/instaslice-emulation",
+    )
+    assert "so the agent of gpu-0, gpu-1, gpu-2 and 2 more is gone" in found.message
+    assert not found.transient
 
 
 @pytest.mark.parametrize(
@@ -222,7 +228,7 @@ def test_what_the_agent_says_of_its_kubelet_is_not_said_twice():
     "renewed, found",
     [
         pytest.param(True, [], id="renewed while it is looked at: clocks differ"),
-        pytest.param(False, ["instaslice gpu-0"], id="not renewed"),
+        pytest.param(False, ["lease instaslice-system/instaslice-emulation"], id="not renewed"),
     ],
 )
 async def test_a_lease_that_has_run_out_by_our_clock_is_looked_at_again(renewed, found):

@@ -72,6 +72,12 @@ def test_a_lease_expires_by_our_clock_since_it_last_changed():
     assert renewals.expired(149.9) == set(), "whatever its clock says"
 
 
+@pytest.mark.parametrize("at", [0.1 * step for step in range(200)])
+def test_it_expires_at_the_time_that_was_named(at):
+    renewals = Renewals()
+    assert renewals.expired(renewals.observe(lease("1"), at)) == {KEY}
+
+
 def test_a_lease_says_itself_how_long_it_holds():
     renewals = Renewals()
     renewals.observe(lease("1", seconds=1), 100.0)
