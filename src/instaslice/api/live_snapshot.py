@@ -13,7 +13,7 @@ from instaslice.kube.cache import Cache
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease
-from instaslice.kube.errors import Forbidden, Unreadable
+from instaslice.kube.errors import KubeError, Unreadable
 from instaslice.kube.heartbeat import Renewals
 from instaslice.kube.meta import Key, ObjectMeta, key_of
 from instaslice.kube.resource import Resource
@@ -57,24 +57,29 @@ class WatchedLeases:
         """`silent` were not renewed before this began."""
         self.leases: Cache[Lease] = Cache()
         self.known = False
-        """Whether they may be read."""
+        """Whether they were read: a user may see the fleet without them."""
         self._client = client
         self._clock = clock
         self._changed = changed
         self._silent_before = silent
         self._renewals = Renewals()
         self._selector = Selector(names.NAMESPACE)
-        self.reflector = Reflector(
+        self._reflector = Reflector(
             client, LEASES, self.leases, clock=clock, rng=random.Random(), selector=self._selector
         )
         self.leases.on_change(self._update)
 
-    async def check(self) -> bool:
-        """Whether they may be read: a user may see the fleet without them."""
-        with suppress(Forbidden):
+    async def run(self) -> None:
+        """Return at once where they may not or cannot be listed: the fleet is shown without them."""
+        with suppress(KubeError):
             await self._client.version(LEASES, self._selector)
-            self.known = True
-        return self.known
+            await self._reflector.run()
+
+    async def note_synced(self) -> None:
+        """Not awaited before the first picture: who may list them may not be allowed to watch them."""
+        await self.leases.synced()
+        self.known = True
+        self._changed.set()
 
     @property
     def controller(self) -> Lease | None:
@@ -122,9 +127,7 @@ class LiveSnapshot:
             tasks = [group.create_task(each.reflector.run()) for each in self._kinds.values()]
             for each in self._kinds.values():
                 await each.objects.synced()
-            if await self._leases.check():
-                tasks.append(group.create_task(self._leases.reflector.run()))
-                await self._leases.leases.synced()
+            tasks += [group.create_task(work) for work in (self._leases.run(), self._leases.note_synced())]
             yield
             for task in tasks:
                 task.cancel()

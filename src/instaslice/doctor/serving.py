@@ -120,7 +120,8 @@ def _renews(serving: Serving) -> Iterator[Finding]:
         more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
         message = (
             f"nobody renews it, so the agent of {', '.join(nodes[:MOST_NODES])}{more} is gone, and no pod with slices "
-            "is sent there; start it again (`instaslice up` does), or delete the Lease if an earlier version serves them"
+            "is sent there; start it again (`instaslice up` does), or delete the Lease if an earlier version serves "
+            "them"
         )
         yield Finding(Invariant.AGENT_RESPONDS, f"lease {names.NAMESPACE}/{lease}", message)
 

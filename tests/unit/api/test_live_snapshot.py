@@ -53,6 +53,7 @@ async def followed(server, clock, silent=frozenset()):
     first = ClusterSnapshot([], [], [], clock.now(), silent_leases=silent)
     live = LiveSnapshot(server.client(), clock, first)
     async with live.running():
+        await turns()
         yield live
 
 
