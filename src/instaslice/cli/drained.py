@@ -1,4 +1,4 @@
-"""`instaslice drained`: whether any pod holds a slice or waits for one. The chart asks it before it is uninstalled."""
+"""`instaslice drained`: whether any pod holds a slice or waits for one, before an uninstall or the end of a node."""
 
 import asyncio
 import sys
@@ -23,8 +23,8 @@ HELD = 1
 """Exit code: pods hold slices, or wait for them."""
 UNBOUND = Selector(fields="spec.nodeName=")
 DELETE_WAITING = (
-    "scale down what owns them, or uninstall without this check (--no-hooks) and delete them then, so that their "
-    "owners create others (docs/operations.md has the command)"
+    "scale down what owns them, or delete them after the uninstall, so that their owners create others "
+    "(docs/operations.md has the command)"
 )
 MOST_PODS = 10
 """More are counted, not named."""
