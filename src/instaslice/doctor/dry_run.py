@@ -99,7 +99,10 @@ async def _slice_pod(client: Client, namespace: str) -> DryRuns:
 def _why_not_reached(said: str) -> str:
     reason = said.partition(f"{NOT_REACHED}: ")[2] or said
     if "x509" in reason or "tls:" in reason:
-        remedy = "restart the webhook, which writes its authority into the caBundle"
+        remedy = (
+            "restart the webhook, which writes its authority into the caBundle, or see whether cert-manager's "
+            "cainjector runs, which does so with certManager.enabled"
+        )
     elif "service" in reason and "not found" in reason:
         remedy = "install the chart again, which creates the Service"
     else:

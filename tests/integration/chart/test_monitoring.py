@@ -62,6 +62,26 @@ def test_what_prometheus_and_grafana_get():
     assert board["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
+def test_the_scrape_configuration_of_the_docs_finds_what_the_service_monitor_finds():
+    page = (ROOT / "docs/metrics.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(scrape_configs:.*?)^```", page, re.MULTILINE | re.DOTALL)
+    (job,) = yaml.safe_load(block)["scrape_configs"]
+    documents = Helm().template(*MONITORED, "metrics.auth=true", flags=PROMETHEUS)
+    (endpoint,) = find(documents, "ServiceMonitor", "instaslice")["spec"]["endpoints"]
+    assert (job["honor_labels"], job["scheme"]) == (endpoint["honorLabels"], endpoint["scheme"])
+    assert job["tls_config"]["insecure_skip_verify"] == endpoint["tlsConfig"]["insecureSkipVerify"]
+    assert job["authorization"]["credentials_file"] == endpoint["bearerTokenFile"]
+    service = find(documents, "Service", "instaslice-metrics")
+    assert job["kubernetes_sd_configs"][0]["namespaces"]["names"] == [service["metadata"]["namespace"]]
+    kept = {each["source_labels"][0]: each["regex"] for each in job["relabel_configs"] if "regex" in each}
+    assert kept == {
+        "__meta_kubernetes_service_label_app_kubernetes_io_component": "metrics",
+        "__meta_kubernetes_endpointslice_port_name": endpoint["port"],
+    }
+    assert service["metadata"]["labels"]["app.kubernetes.io/component"] == "metrics"
+    assert f"--clusterrole={roles.METRICS_READER['metadata']['name']} " in page
+
+
 def test_only_monitoring_reaches_the_ports_of_metrics(plain):
     rule = find(plain, "NetworkPolicy", "instaslice-metrics")["spec"]["ingress"][0]
     (expression,) = rule["from"][0]["namespaceSelector"]["matchExpressions"]

@@ -78,6 +78,14 @@ def test_cert_manager_issues_what_the_webhook_serves_and_the_api_server_trusts()
     assert "--cert-dir=/etc/instaslice/certificates" in arguments(documents, "webhook")
 
 
+def test_cert_managers_authority_outlives_what_it_signs_and_keeps_its_key():
+    documents = Helm().template(*CERT_MANAGER, flags=WITH_CERT_MANAGER)
+    authority, issued = (find(documents, "Certificate", f"instaslice-{name}")["spec"] for name in ("ca", "webhook"))
+    assert "duration" not in issued, "cert-manager's own 90 days"
+    assert int(authority["duration"].removesuffix("h")) / 24 > 10 * 90
+    assert authority["privateKey"] == {"rotationPolicy": "Never"}
+
+
 def test_each_process_runs_as_its_own_account(plain):
     for component in PROCESSES:
         account = pod_of(plain, component)["serviceAccountName"]
