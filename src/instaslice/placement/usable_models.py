@@ -21,7 +21,7 @@ class UsableModels:
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self._changes = fleet.changes
-        self._read = self._changes.end
+        self._read = -1
         self._known = 0
         self._of: dict[int, _Pools] = {}
         self._masks: dict[_Pools, int] = {}
@@ -33,19 +33,22 @@ class UsableModels:
         return [(self._models[pools], mask) for pools, mask in self._masks.items()]
 
     def _catch_up(self) -> None:
-        end, index = self._changes.end, self._fleet.index
-        if self._read != end:
-            changed = self._changes.since(self._read)
-            self._read = end
-            self._known = 0 if changed is None else self._known & ~changed
-        for bit in bits(sum(1 << bit for bit in self._of) & ~(index.all & self._known)):
+        end, everywhere = self._changes.end, self._fleet.index.all
+        if self._read == end:
+            return
+        changed = self._changes.since(self._read)
+        self._read = end
+        still_known = 0 if changed is None else self._known & ~changed & everywhere
+        for bit in bits(self._known & ~still_known):
             self._forget(bit)
-        for bit in bits(index.all & ~self._known):
+        for bit in bits(everywhere & ~still_known):
             self._add(bit)
-        self._known = index.all
+        self._known = everywhere
 
     def _forget(self, bit: int) -> None:
-        pools = self._of.pop(bit)
+        pools = self._of.pop(bit, None)
+        if pools is None:
+            return  # it had no GPU to use
         self._masks[pools] &= ~(1 << bit)
         if not self._masks[pools]:
             del self._masks[pools], self._models[pools]
