@@ -1,6 +1,6 @@
 """How a pod asks for GPU memory: the quantity, and the annotations that say which slice is right for it.
 
-Pure. The webhook refuses what cannot be read; the controller reads it again, as annotations can change while a pod waits.
+Pure. The webhook refuses what cannot be read. The controller reads it again: annotations can change while a pod waits.
 """
 
 from collections.abc import Mapping

@@ -21,7 +21,7 @@ MAX_SLICES = 128
 
 
 class NeededSlice(NamedTuple):
-    """One slice, and the container that is the first to use it."""
+    """One slice, and the container that uses it; of several that do so one after another, the one that runs on."""
 
     container: str
     profile: str
@@ -118,11 +118,8 @@ def _asked_by_memory(pod: Pod) -> Iterator[NeededSlice]:
         gb = _gb_alone(each)
         if not gb:
             continue
-        if left_over:
-            first, before = needs.pop()
-            needs.append((first, max(before, gb)))
-        else:
-            needs.append((each.name, gb))
+        # Under the name of the last: the kubelet says who holds a device only of containers that run.
+        needs.append((each.name, max(needs.pop()[1], gb) if left_over else gb))
         left_over = ends
     if needs:
         fit_of(pod.metadata.annotations)

@@ -18,6 +18,11 @@ class MemoryAsk:
         plain = profile.name == f"{profile.compute}g.{profile.gb}gb"
         return plain and profile.gb >= self.gb and profile.compute >= self.compute
 
+    @property
+    def described(self) -> str:
+        """For a sentence."""
+        return f"{self.gb} GB or more" + (f" and {self.compute} compute slices or more" if self.compute else "")
+
     def __str__(self) -> str:
         """In place of a profile that is not chosen yet."""
         return f"{self.gb}gb or more" + (f" with {self.compute}g or more" if self.compute else "")

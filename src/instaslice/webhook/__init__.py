@@ -4,6 +4,7 @@
     server               answers it over HTTPS
     mutation             the JSON patch: pure, no network
     slice_requests       what each container asks for, read and checked
+    memory_requests      the GPU memory that each asks for, alone or beside slices
     largest_node         what the largest node could hold
     errors               why a pod is rejected
     manifests            the webhook's registration at the API server

@@ -4,18 +4,19 @@ Pure: a pod in, a JSON patch out. Safe to repeat: the patch of a pod that has be
 webhooks may have the API server call us again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 import msgspec
 
 from instaslice.api import names
 from instaslice.api.pods import gated, held_together
-from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.geometry import MemoryAsk, ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.quantities import nano
 from instaslice.webhook.errors import Rejected
 from instaslice.webhook.largest_node import LargestNode
+from instaslice.webhook.memory_requests import ask_of, check_no_terms, gb_asked_alone
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
 from instaslice.webhook.slice_requests import SliceRequest, slice_names, slice_requests_of, zeros_of
 
@@ -29,29 +30,43 @@ Record = dict[str, dict[str, int]]
 """Container → resource name as the user wrote it → quantity: the value of the annotation REQUESTED."""
 
 
+class ContainerRequest(NamedTuple):
+    """What one container asks for: slices by profile, or so many GB of GPU memory in one slice of any."""
+
+    slices: list[SliceRequest]
+    gb: int = 0
+
+    def counts(self, annotations: Mapping[str, str]) -> dict[ProfileName | MemoryAsk, int]:
+        if self.gb:
+            return {ask_of(self.gb, annotations): 1}
+        return {each.profile: each.count for each in self.slices}
+
+
 def mutate(pod: AdmissionPod, largest: LargestNode, request: str = "") -> list[JsonOp]:
     """What to change so that the controller takes the pod; of a pod without slices, at most that it names zero of them.
     `request` is the uid of the admission request, which is noted in the pod when it is gated.
 
     Raises Rejected; its message names the container, but not the pod.
     """
-    requests: dict[str, list[SliceRequest]] = {}
+    requests: dict[str, ContainerRequest] = {}
     before = _recorded(pod)
     for _, container in pod.containers():
         try:
-            requests[container.name] = slice_requests_of(container, largest, before.get(container.name, ()))
+            requests[container.name] = _requested(container, largest, before.get(container.name, {}))
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
     resources = [
         op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])
     ]
-    if not any(requests.values()):
+    if not any(each.slices or each.gb for each in requests.values()):
         return resources
     _check(pod)
+    if not any(each.gb for each in requests.values()):
+        check_no_terms(pod.metadata.annotations)
     for together in held_together(
         pod.spec.init_containers,
         pod.spec.containers,
-        lambda container: {each.profile: each.count for each in requests[container.name]},
+        lambda container: requests[container.name].counts(pod.metadata.annotations),
     ):
         largest.check_fits(together)
     record = _record(before, requests)
@@ -61,6 +76,11 @@ def mutate(pod: AdmissionPod, largest: LargestNode, request: str = "") -> list[J
         *resources,
         *_tolerate(pod),
     ]
+
+
+def _requested(container: AdmissionContainer, largest: LargestNode, recorded: Mapping[str, int]) -> ContainerRequest:
+    slices = slice_requests_of(container, largest, recorded)
+    return ContainerRequest(slices, gb_asked_alone(container, slices, recorded))
 
 
 def reapplied(pod: AdmissionPod) -> list[JsonOp]:
@@ -104,16 +124,20 @@ def _check(pod: AdmissionPod) -> None:
         )
 
 
-def _record(recorded: Record, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
+def _record(recorded: Record, requests: Mapping[str, ContainerRequest]) -> Record:
     """What was requested, under the names that the user wrote. An annotation that is there already must be the one we
     wrote: it came with our gate and says what the containers request now. What another webhook added since is added."""
     record = dict(recorded)
     for name, before in record.items():
-        present = {each.resource: each.count for each in requests.get(name, ()) if each.written == each.resource}
+        found = requests.get(name, ContainerRequest([]))
+        present = {each.resource: each.count for each in found.slices if each.written == each.resource}
+        present |= {names.MEMORY: found.gb} if found.gb else {}
         if _renamed(before) != present:
             raise _forged(names.REQUESTED)
     for name, wanted in requests.items():
-        new = {each.written: each.count for each in wanted if name not in record or each.written != each.resource}
+        first = name not in record
+        new = {each.written: each.count for each in wanted.slices if first or each.written != each.resource}
+        new |= {names.MEMORY: wanted.gb} if wanted.gb else {}
         if new:
             record[name] = record.get(name, {}) | new
     return record
@@ -134,7 +158,10 @@ def _recorded(pod: AdmissionPod) -> Record:
 
 def _renamed(written: Mapping[str, int]) -> dict[str, int]:
     try:
-        return {names.resource_name(ProfileName.parse(name)): count for name, count in written.items()}
+        return {
+            name if name == names.MEMORY else names.resource_name(ProfileName.parse(name)): count
+            for name, count in written.items()
+        }
     except UnknownProfile:
         raise _forged(names.REQUESTED) from None
 
@@ -171,12 +198,14 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
         yield appended("/spec/tolerations", pod.spec.tolerations, TOLERATION)
 
 
-def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
+def _rename(path: str, container: AdmissionContainer, request: ContainerRequest) -> Iterator[JsonOp]:
     """Limits and requests of one container. Both are written: an extended resource may not be in requests alone. Zero
     slices are left out."""
-    # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
-    wanted = {each.resource: str(each.count) for each in requests}
-    gb = sum(each.gb for each in requests)
+    wanted = {each.resource: str(each.count) for each in request.slices}
+    if request.gb:
+        wanted[names.ANY_SLICE] = "1"
+    # GPU memory follows from the slices where there are any: quotas count by it.
+    gb = request.gb or sum(each.gb for each in request.slices)
     if gb:
         wanted[names.MEMORY] = str(gb)
     replaced = slice_names(container)

@@ -63,7 +63,7 @@ def zeros_of(container: AdmissionContainer) -> list[str]:
 def slice_names(container: AdmissionContainer) -> list[str]:
     """The resource names that are, or are meant to be, those of slices."""
     written = {*container.resources.limits, *container.resources.requests}
-    return sorted(name for name in written if name.lower().startswith(PREFIXES))
+    return sorted(name for name in written if name.lower().startswith(PREFIXES) and name != names.ANY_SLICE)
 
 
 def _slice_request(

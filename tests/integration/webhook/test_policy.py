@@ -159,11 +159,11 @@ async def test_other_subresources_take_no_annotation_and_no_gate(guarded, ann, s
     "limits, more, message",
     [
         pytest.param(None, GATED, "is for pods that ask for slices; leave it out", id="our gate without a slice"),
-        pytest.param({names.MEMORY: "5"}, {}, "comes with slices", id="GPU memory without a slice"),
+        pytest.param({names.MEMORY: "5"}, {}, "has not seen the gpu.das.com/mem", id="GPU memory without a slice"),
         pytest.param(
             SLICE,
             {"initContainers": [{"name": "first", "image": "none", "resources": {"limits": {names.MEMORY: "5"}}}]},
-            "comes with slices",
+            "has not seen the gpu.das.com/mem",
             id="GPU memory for a container without a slice",
         ),
     ],

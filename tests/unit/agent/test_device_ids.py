@@ -12,7 +12,7 @@ from instaslice.agent.kubelet.device_ids import (
     DeviceId,
     PodSlice,
     device_id,
-    profile_of,
+    kind_of,
     unhealthy_ids,
 )
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef
@@ -42,7 +42,7 @@ A, B = promise("a", 0), promise("b", 1)
 @pytest.mark.parametrize("profile, name", [("1g.5gb", "1g.5gb-3"), ("1g.5gb+me", "1g.5gb.me-3"), ("2g.24gb-me", None)])
 def test_a_device_id_has_a_name_that_the_runtime_allows(profile, name):
     told = device_id(profile, 3)
-    assert profile_of(told) == profile
+    assert kind_of(told) == profile
     assert told == (name or told)
     assert "+" not in told
 

@@ -57,7 +57,7 @@ async def serve(kubelet):
         else:
             before(devices)
         tasks.append(asyncio.create_task(devices.run(lambda _note: None, listened)))
-        await until(lambda: len(kubelet.registered) == 8)
+        await until(lambda: len(kubelet.registered) == 9)
         return devices
 
     yield start
@@ -167,10 +167,10 @@ async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_unti
             streams.append(device_lists(channel))
             await anext(streams[-1])
             await until(lambda now=count: len(news) == now)
-        assert news == [False] * 7 + [True]
+        assert news == [False] * 8 + [True]
         assert devices.kubelet_silence == ""
-    await until(lambda: len(news) == 16)
-    assert news[8:] == [False] * 8
+    await until(lambda: len(news) == 18)
+    assert news[9:] == [False] * 9
 
 
 async def test_an_answer_that_is_older_than_a_device_id_was_handed_out_again_says_nothing_of_it(kubelet, serve):
@@ -271,7 +271,7 @@ async def test_a_kubelet_that_starts_again_is_told_of_every_plugin_again(kubelet
     await serve(A)
     await kubelet.stop()
     await kubelet.start()
-    await until(lambda: len(kubelet.registered) == 8)
+    await until(lambda: len(kubelet.registered) == 9)
     await kubelet.admit("a", "1g.5gb-0")
 
 
