@@ -111,6 +111,19 @@ async def test_two_pods_get_their_own_though_the_second_comes_first(kubelet, ser
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-1": "MIG-0"})
 
 
+async def test_a_slice_that_is_asked_for_by_memory_comes_by_an_id_of_its_own(kubelet, serve):
+    asked = msgspec.structs.replace(A, asked_gb=4)
+    await serve(asked, B)
+    assert {"gpu.das.com/mig-any", "gpu.das.com/mem", "gpu.das.com/mig-7g.40gb"} <= kubelet.registered.keys()
+    with pytest.raises(grpc.aio.AioRpcError, match=r"2 slices by memory requested, and 1 there"):
+        await kubelet.admit("a", "any-0", "any-1")
+    assert await kubelet.admit("a", "any-3") == ["gpu.das.com/slice=any-3"]
+    await kubelet.admit("b", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"any-3": "MIG-0", "1g.5gb-0": "MIG-1"})
+    await serve(asked, B)  # an agent that was killed
+    assert given(kubelet) == {"any-3": "MIG-0", "1g.5gb-0": "MIG-1"}
+
+
 async def test_what_is_not_there_is_refused(kubelet, serve):
     await serve(A)
     with pytest.raises(grpc.aio.AioRpcError, match=r"2 slices of 1g\.5gb requested, and 1 there"):

@@ -288,7 +288,7 @@ def test_capacity_is_compared_as_a_quantity():
     geometry = msgspec.structs.replace(GEOMETRY, name="large", profiles=tuple(profiles))
     thing = listed(with_status(instaslice(), models=(geometry,)), model="large")
     others = {f"gpu.das.com/mig-{each.name.replace('+', '.')}": None for each in GEOMETRY.profiles}
-    told = {**others, "gpu.das.com/mig-7g.40gb": "2"}
+    told = {**others, "gpu.das.com/mig-7g.40gb": "2", "gpu.das.com/mig-any": "2"}
     assert examine(world([], [thing], [node(**told, **{"gpu.das.com/mem": "2k"})])) == []
     (found,) = examine(world([], [thing], [node(**told, **{"gpu.das.com/mem": "1k"})]))
     assert "gpu.das.com/mem 1000 instead of 2000" in found.message

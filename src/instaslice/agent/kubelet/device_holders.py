@@ -83,9 +83,10 @@ class DeviceHolders:
             count = sum(kind_of(each) == kind for each in devices)
             free = self._assignments.free(kind, wanted, self.held - set(devices))
             if count > free:
+                asked = f"{count} slice{'s' if count > 1 else ''} {described(kind)}"
                 raise NoSlice(
-                    f"{count} slice{'s' if count > 1 else ''} {described(kind)} requested, and {free} there that no pod "
-                    "holds; slices are created for pods that went through InstaSlice's webhook: create the pod again"
+                    f"{asked} requested, and {free} there that no pod holds; slices are created for pods that went "
+                    "through InstaSlice's webhook: create the pod again"
                 )
         for each in devices:
             self._open_since[each] = self._clock.monotonic()
