@@ -41,6 +41,7 @@ CAPACITY = {
     "gpu.das.com/mig-2g.12gb": "4",
     "gpu.das.com/mig-2g.12gb.me": "2",
     "gpu.das.com/mig-4g.24gb": "2",
+    "gpu.das.com/mig-any": "8",
     "gpu.das.com/mem": "48",
 }
 

@@ -199,7 +199,7 @@ FAULTS = [
         {"policies": [policy(guarded=["gpu.das.com/node"]), policy(BOTH[1])]},
         "policies-bound",
         POLICY,
-        "does not look at gpu.das.com/requested, gpu.das.com/mig-uuids (validations)",
+        "does not look at gpu.das.com/requested, gpu.das.com/mig-uuids, gpu.das.com/given (validations)",
         id="a policy that was emptied",
     ),
     pytest.param(

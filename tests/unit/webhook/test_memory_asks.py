@@ -114,7 +114,10 @@ def recorded(**asked):
         pytest.param({FIVE: "1"}, {"annotations": {FIT: "any"}}, "no container asks so; leave it out", id="fit alone"),
         pytest.param({FIVE: "1"}, {"annotations": {FLOOR: "1"}}, "sets the annotation .*/compute-slices", id="floor"),
         pytest.param(
-            {MEM: "5000"}, {}, "no slice of a known GPU has 5000 GB or more; .* the largest is", id="too much"
+            {MEM: "5000"},
+            {},
+            "no slice of a known GPU has 5000 GB or more; ask for less .the largest is",
+            id="too much",
         ),
         pytest.param({MEM: "8"}, {"annotations": {names.GIVEN: "{}"}}, "gpu.das.com/given, which is ours", id="given"),
         pytest.param({MEM: "9", ANY: "1"}, recorded(**{MEM: 8}), "requested, which is ours", id="another record"),
@@ -134,7 +137,7 @@ def test_different_memory_in_limits_and_requests_is_refused():
 
 
 def test_the_container_is_named():
-    with pytest.raises(Rejected, match="^container side: "):
+    with pytest.raises(Rejected, match=r"^container side: "):
         mutated(pod(container("main", limits={MEM: "8"}), container("side", limits={MEM: "0"})))
 
 
@@ -160,5 +163,5 @@ def test_what_no_node_could_hold_is_refused(limits, annotations, fits):
     if fits:
         mutated(asked, A100)
     else:
-        with pytest.raises(Rejected, match="no slice of a known GPU|more than any node|need at least"):
+        with pytest.raises(Rejected, match=r"no slice of a known GPU|more than any node|need at least"):
             mutated(asked, A100)
