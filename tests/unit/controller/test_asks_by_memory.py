@@ -105,9 +105,7 @@ ANY, FLOOR_2, FLOOR_4 = {"fit": "any"}, {"floor": "2"}, {"floor": "4"}
         pytest.param([], [5], ANY, (SMALL, "1g.5gb"), id="any: where all is free as tight"),
         pytest.param([SMALL], [8], {}, (MIDDLE, "1g.10gb"), id="a profile of two models, one of them full"),
         pytest.param([], [5, 5], {}, (SMALL, "1g.5gb", "1g.5gb"), id="two containers"),
-        pytest.param(
-            [], [5, 18], {}, (SMALL, "1g.5gb", "3g.20gb"), id="both on the node where they waste least"
-        ),
+        pytest.param([], [5, 18], {}, (SMALL, "1g.5gb", "3g.20gb"), id="both on the node where they waste least"),
         pytest.param([], [8, "1g.18gb"], {}, (LARGE, "1g.18gb", "1g.18gb"), id="beside a profile of one model"),
         pytest.param([], [8, "1g.10gb"], {}, ("*", "1g.10gb", "1g.10gb"), id="beside a profile of the same kind"),
         pytest.param([], [20, 20, 1], {}, (MIDDLE, "1g.20gb", "1g.20gb", "1g.10gb"), id="three on one GPU"),
