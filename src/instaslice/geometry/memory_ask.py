@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from instaslice.geometry.profiles import Profile
+from instaslice.geometry.errors import UnknownProfile
+from instaslice.geometry.names import ProfileName
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,11 +13,14 @@ class MemoryAsk:
     gb: int
     compute: int = 0
 
-    def met_by(self, profile: Profile) -> bool:
-        """Whether a slice of the profile is enough. One with media extensions and the like is never given: such a GPU
-        has few of them, for those who ask for them by name."""
-        plain = profile.name == f"{profile.compute}g.{profile.gb}gb"
-        return plain and profile.gb >= self.gb and profile.compute >= self.compute
+    def met_by(self, profile: str) -> bool:
+        """Whether a slice of the profile, by its name, is enough. One with media extensions and the like is never
+        given: a GPU has few of them, for those who ask for them by name."""
+        try:
+            name = ProfileName.parse(profile)
+        except UnknownProfile:
+            return False
+        return not name.extra and name.gb >= self.gb and name.compute >= self.compute
 
     @property
     def described(self) -> str:

@@ -66,7 +66,9 @@ def _by_cost(asked: Sequence[Asked], models: NodeModels) -> Iterator[tuple[_Cost
 def _options(asked: Asked, profiles: dict[str, Profile]) -> list[Profile]:
     if isinstance(asked, str):
         return [profiles[asked]] if asked in profiles else []
-    return sorted(filter(asked.met_by, profiles.values()), key=lambda each: (each.gb, each.compute))
+    return sorted(
+        (each for each in profiles.values() if asked.met_by(each.name)), key=lambda each: (each.gb, each.compute)
+    )
 
 
 def _cost(asked: Sequence[Asked], options: Sequence[Sequence[Profile]], at: Sequence[int]) -> _Cost:

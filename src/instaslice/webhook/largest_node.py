@@ -66,7 +66,7 @@ class LargestNode:
         """The profiles that would do, each on the models that have it. Raises Rejected where none would."""
         if isinstance(wanted, ProfileName):
             return self._having[str(wanted)]
-        found = [each for having in self._having.values() for each in having if wanted.met_by(each[0])]
+        found = [each for name, having in self._having.items() if wanted.met_by(name) for each in having]
         if not found:
             raise Rejected(
                 f"{names.MEMORY}: no slice of a known GPU has {wanted.described}; ask for less ({self._largest}), or "

@@ -182,7 +182,7 @@ async def test_a_namespace_that_is_opted_out_cannot_take_slices_past_the_gate(cl
         with pytest.raises(errors.Forbidden, match="opted out"):
             await ann.create(PODS, pod(guarded.namespace, "memory", limits))
     first = {"initContainers": [{"name": "first", "image": "none", "resources": {"limits": {names.MEMORY: "5"}}}]}
-    with pytest.raises(errors.Forbidden, match="has not seen the gpu.das.com/mem"):
+    with pytest.raises(errors.Forbidden, match=r"has not seen the gpu.das.com/mem"):
         await ann.create(PODS, pod(guarded.namespace, "memory", **first))
 
 
