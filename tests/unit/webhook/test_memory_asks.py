@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -75,6 +76,30 @@ def test_a_container_that_another_webhook_adds_later_may_ask_by_memory():
     once["spec"]["containers"].append(container("added", limits={MEM: "9"}))
     record = json.loads(mutated(once)["metadata"]["annotations"][names.REQUESTED])
     assert record == {"main": {MEM: 8}, "added": {MEM: 9}}
+
+
+DOCS = Path(__file__).parents[3] / "docs" / "memory.md"
+
+
+def documented():
+    """What a container asks for → what it carries, by the table of the page."""
+    rows = re.findall(
+        r"^\| (`nvidia\.com/mig-[^|]+) \| `gpu\.das\.com/mem: \"(\d+)\"` \|$", DOCS.read_text(), re.MULTILINE
+    )
+    return [(dict(re.findall(r"`([^`:]+): \"(\d+)\"`", asked)), gb) for asked, gb in rows]
+
+
+@pytest.mark.parametrize("asked, gb", documented())
+def test_the_table_of_the_page_is_true(asked, gb):
+    once = mutated(pod(container(limits=asked)))
+    for after in (once, mutated(once)):
+        resources = after["spec"]["containers"][0]["resources"]
+        assert (resources["limits"][MEM], resources["requests"][MEM]) == (gb, gb)
+        assert ANY not in resources["limits"]
+
+
+def test_the_page_has_a_table():
+    assert len(documented()) >= 6
 
 
 GATED = {"schedulingGates": [{"name": names.GATE}]}
