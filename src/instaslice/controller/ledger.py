@@ -210,10 +210,9 @@ class Ledger:
             if uuid in record.foreign_slices and _holds(pod, held.get(uuid, ""), disputed=uuid in disputed)
         }
         found: list[str] = []
-        for number, want in enumerate(wants):
-            # The annotation has them in this order. For one that is asked for by memory only that says which it is.
-            those = left if want.ask is None else [each for each in (uuids[number],) if each in left]
-            uuid = next((each for each in those if _would_do(want, left[each])), None)
+        # The annotation has them in the order of the wants, which says which is whose where several would do.
+        for want in wants:
+            uuid = next((each for each, grant in left.items() if _would_do(want, grant)), None)
             if uuid is None:
                 return False
             found.append(uuid)

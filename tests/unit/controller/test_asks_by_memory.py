@@ -182,6 +182,13 @@ def test_a_pod_that_takes_any_slice_is_not_told_to_take_any(fleet):
 # What changes while it waits -----------------------------------------------------------------------------------------
 
 
+def test_one_that_takes_any_slice_does_not_wait_behind_one_that_does_not(fleet):
+    fill(fleet, SMALL)
+    strict, loose = ask(fleet, 5), ask(fleet, 5, fit="any")
+    fleet.settle()
+    assert (got(fleet, strict), got(fleet, loose)) == (None, (MIDDLE, "1g.10gb"))
+
+
 def test_a_pod_that_waits_may_be_told_to_take_any_slice(fleet):
     fill(fleet, SMALL)
     uid = ask(fleet, 5)
@@ -305,7 +312,7 @@ def test_two_slices_by_memory_are_found_again_each_for_its_container():
     """The object of the node was deleted, and its agent made another, which lists the slices in any order."""
     world = World()
     world.add_node("a")
-    uid = ask(world, 20, 5)
+    uid = ask(world, 5, 20)
     world.settle()
     thing = world.instaslices["a"]
     before = {a.container: (a.profile, a.asked_gb, a.start) for a in thing.spec.allocations}
@@ -319,7 +326,7 @@ def test_two_slices_by_memory_are_found_again_each_for_its_container():
     world.settle()
     assert world.on(uid) == "a"
     assert {a.container: (a.profile, a.asked_gb, a.start) for a in world.spec("a").allocations} == before
-    assert before["c0"][:2] == ("3g.20gb", 20)
+    assert before["c1"][:2] == ("3g.20gb", 20)
 
 
 # Always --------------------------------------------------------------------------------------------------------------
