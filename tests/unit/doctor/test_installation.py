@@ -392,6 +392,8 @@ FINE = [
         pytest.param("limits.nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits"),
         pytest.param("nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="the name alone"),
         pytest.param("limits.gpu.das.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits, of our name"),
+        pytest.param("limits.gpu.das.com__mem", "requests.gpu.das.com/mem", id="limits, of memory"),
+        pytest.param("gpu.das.com__mem", "requests.gpu.das.com/mem", id="memory alone"),
     ],
 )
 def test_a_quota_on_what_kubernetes_never_counts_is_found_unless_another_counts(item, instead):
