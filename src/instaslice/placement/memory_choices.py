@@ -14,7 +14,10 @@ from instaslice.placement.colocation import node_could_hold
 from instaslice.placement.usable_models import NodeModels
 
 MOST_CHOICES: Final = 64
-"""Of one pod on nodes of one kind. One slice has fewer; of several slices there are as many as combinations."""
+"""Of one pod. One slice has fewer; of several slices there are as many as combinations."""
+MOST_TRIED: Final = 512
+"""Slices in the combinations that are looked at for one pod on nodes of one kind: all combinations of one slice or two,
+some of ten. A pod may ask for a hundred slices, and nothing else happens meanwhile."""
 
 Asked = str | MemoryAsk
 """A slice: the profile that a container names, or what it must have."""
@@ -32,7 +35,7 @@ def choices(asked: tuple[Asked, ...], nodes: frozenset[NodeModels], tight: bool)
     for models in nodes:
         holding = (
             (choice, cost)
-            for cost, choice in islice(_by_cost(asked, models), MOST_CHOICES)
+            for cost, choice in islice(_by_cost(asked, models), max(1, MOST_TRIED // len(asked)))
             if node_could_hold(models, choice)
         )
         found.update(islice(holding, 1) if tight else holding)
