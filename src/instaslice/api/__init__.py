@@ -4,9 +4,12 @@ names       every name of ours that appears in Kubernetes objects
 bounds      how long a string and how large a number in our objects may be
 instaslice  the Instaslice object of a node: what is allocated (spec) and what exists (status)
 agent_presence  whether the agent of a node runs, while nothing is ordered there
+memory_terms  how a pod asks for GPU memory: the quantity, and which slice is right for it
 reasons     the reasons of our conditions and Events
 pods        how we read a pod: its gate, our annotations, what its containers hold together
-slice_requests  what each container asks for, read and checked, and how it is written then
+slice_requests  what each container asks for, read and checked
+memory_requests  the GPU memory that each asks for, alone or beside slices
+container_requests  both together, and how the container is written then
 largest_node    what the largest node could hold
 future_pods     pods as the webhook will admit them, from the template of their owner
 geometries  a GPU model as it is in a status, and back

@@ -1,16 +1,16 @@
 """Pods that do not exist yet, as they will be: from the template of their owner, by what the webhook does to new pods.
 
 Pure. For who has to know what pods will ask for before they are created, as Kueue admits a Job before it has pods. What
-the webhook makes of a container's resources is in `slice_requests`, for both.
+the webhook makes of a container's resources is in `container_requests`, for both.
 """
 
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.container_requests import container_request, renamed_resources
 from instaslice.api.errors import Rejected
 from instaslice.api.largest_node import LargestNode
 from instaslice.api.pods import held_together
-from instaslice.api.slice_requests import renamed_resources, slice_requests_of
 from instaslice.kube.core import Container, Pod, Toleration
 
 _TOLERATION = Toleration(key=names.MANAGED, operator="Exists", effect="NoSchedule")
@@ -25,11 +25,13 @@ def as_admitted(pod: Pod, largest: LargestNode) -> Pod:
     requests = {}
     for container in (*initial, *containers):
         try:
-            requests[container.name] = slice_requests_of(container, largest)
+            # Ours beside the memory: a plain pod, which has been through the webhook.
+            seen = {names.MEMORY: 1} if names.ANY_SLICE in container.resources.limits else {}
+            requests[container.name] = container_request(container, largest, seen)
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
     for together in held_together(
-        initial, containers, lambda container: {each.profile: each.count for each in requests[container.name]}
+        initial, containers, lambda container: requests[container.name].counts(pod.metadata.annotations)
     ):
         largest.check_fits(together)
 
@@ -38,7 +40,7 @@ def as_admitted(pod: Pod, largest: LargestNode) -> Pod:
         return msgspec.structs.replace(container, resources=resources)
 
     tolerations = pod.spec.tolerations
-    if any(requests.values()) and _TOLERATION not in (tolerations or []):
+    if any(each.slices or each.gb for each in requests.values()) and _TOLERATION not in (tolerations or []):
         tolerations = [*(tolerations or []), _TOLERATION]
     spec = msgspec.structs.replace(
         pod.spec,

@@ -6,7 +6,7 @@ with what is wrong and what would be right. Zero slices are none, whatever the p
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from instaslice.api import names
@@ -14,7 +14,7 @@ from instaslice.api.errors import Rejected
 from instaslice.api.largest_node import LargestNode
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.geometry.names import RESOURCE_PREFIX
-from instaslice.kube.core import Container, ResourceRequirements
+from instaslice.kube.core import Container
 from instaslice.kube.quantities import NANO, nano
 
 PREFIXES = (names.NVIDIA_RESOURCE, names.RESOURCE)
@@ -53,24 +53,6 @@ def slice_requests_of(container: Container, largest: LargestNode, recorded: Iter
     return found
 
 
-def renamed_resources(container: Container, requests: Sequence[SliceRequest]) -> ResourceRequirements:
-    """Limits and requests of one container by our names. Both are written: an extended resource may not be in requests
-    alone. Zero slices are left out."""
-    # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
-    wanted: dict[str, str | int] = {each.resource: str(each.count) for each in requests}
-    gb = sum(each.gb for each in requests)
-    if gb:
-        wanted[names.MEMORY] = str(gb)
-    replaced = slice_names(container)
-
-    def renamed(present: Mapping[str, str | int]) -> dict[str, str | int]:
-        return {name: quantity for name, quantity in present.items() if name not in replaced} | wanted
-
-    return ResourceRequirements(
-        limits=renamed(container.resources.limits), requests=renamed(container.resources.requests)
-    )
-
-
 def zeros_of(container: Container) -> list[str]:
     """The resource names of slices that one container requests none of."""
     fields = (container.resources.limits, container.resources.requests)
@@ -80,7 +62,7 @@ def zeros_of(container: Container) -> list[str]:
 def slice_names(container: Container) -> list[str]:
     """The resource names that are, or are meant to be, those of slices."""
     written = {*container.resources.limits, *container.resources.requests}
-    return sorted(name for name in written if name.lower().startswith(PREFIXES))
+    return sorted(name for name in written if name.lower().startswith(PREFIXES) and name != names.ANY_SLICE)
 
 
 def _slice_request(

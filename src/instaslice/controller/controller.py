@@ -292,7 +292,10 @@ class Controller:
             return NOT_LEADING_SECONDS
         try:
             fresh = await self._client.patch(
-                PODS, key_of(pod), patches.ungate(pod, reservation.node, reservation.uuids), manager=names.CONTROLLER
+                PODS,
+                key_of(pod),
+                patches.ungate(pod, reservation.node, reservation.uuids, reservation.given),
+                manager=names.CONTROLLER,
             )
         except (Refused, NotFound) as error:
             # A webhook may deny with any code, also with 404.

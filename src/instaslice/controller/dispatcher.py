@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
+from instaslice.api.memory_terms import terms_of
 from instaslice.api.pods import gated, pinned_node, was_mutated
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
@@ -161,6 +162,7 @@ class Dispatcher:
             self._queue.retry_all()  # a pod may wait for its kind to spread over one node less
         else:
             self.state.ledger.quarantine(name, f"its Instaslice object is set aside ({why})")
+            self._queue.retry_asks_by_memory()
 
     def _handle_node(self, name: NodeName, new: Node | None) -> None:
         old = self.state.nodes.get(name)
@@ -206,10 +208,13 @@ class Dispatcher:
         ledger = self.state.ledger
         if new is None:
             self._apply(ledger.remove(name))
+            self._queue.retry_asks_by_memory()
             return
         changes = ledger.update(new, self._clock())
         if old is None or old.status != new.status:
             self._agent_responded(ledger.nodes[name])
+        if old is None or _usable_by(old) != _usable_by(new):
+            self._queue.retry_asks_by_memory()
         if changes.pods or changes.quarantined:
             changes.nodes.add(name)
         self._apply(changes)
@@ -242,7 +247,7 @@ class Dispatcher:
                 self._pods.reconcile(uid)
                 self._pods.forget(uid)
         elif uid in self.state.pods:
-            if old is not None and _asks_for_something_else(old, new):
+            if old is not None and _asks_otherwise(old, new):
                 self._queue.drop_request(new)
             self._pods.reconcile(uid)
 
@@ -343,9 +348,18 @@ class Dispatcher:
             return False
 
 
-def _asks_for_something_else(old: Pod, new: Pod) -> bool:
-    held_for = [pod.metadata.annotations.get(names.HELD_FOR) for pod in (old, new)]
-    return old.spec != new.spec or old.metadata.labels != new.metadata.labels or held_for[0] != held_for[1]
+def _usable_by(thing: Instaslice) -> tuple[object, ...]:
+    """What says which GPUs of a node can be used."""
+    return thing.status.models, thing.status.gpus, thing.status.conditions
+
+
+def _asks_otherwise(old: Pod, new: Pod) -> bool:
+    return (
+        old.spec != new.spec
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.annotations.get(names.HELD_FOR) != new.metadata.annotations.get(names.HELD_FOR)
+        or terms_of(old.metadata.annotations) != terms_of(new.metadata.annotations)
+    )
 
 
 def _changed(old: T | None, new: T | None) -> T:

@@ -37,6 +37,7 @@ from instaslice.controller.feasible_nodes import (
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.pod_condition import PodCondition, condition_of
+from instaslice.controller.pod_placer import first_plan
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.slice_holders import holders, rollout
@@ -81,7 +82,9 @@ class Explainer:
         could = list(nodes_that_could_hold(self._state, self._placer, pod))
         # Not of one that fits now or waits for a claim, whoever holds slices.
         short = self._state.filters.for_pod(pod).rules_out_all is None and self._placer.refusal(pod) is not None
-        held_by = holders(self._state, self._pods, could if short else (), request.profiles)
+        held_by = holders(
+            self._state, self._pods, could if short else (), {each for choice in request.choices for each in choice}
+        )
         return explanation(
             ahead=sum(map(self._may_run, self._state.queue.ahead(uid))),
             nodes=_ruled_out(self._state, pod, request),
@@ -186,7 +189,7 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
         return reason
     if reason := state.filters.for_pod(pod)(name):
         return reason
-    plan = state.ledger.placer.place(request.demand(lambda each: each == name))
+    plan = first_plan(state.ledger.placer, request.demands(lambda each: each == name))
     if not isinstance(plan, Refusal):
         return state.capacities.short(name, request.our_amounts)
     closed = state.ledger.closed(name)
@@ -194,11 +197,11 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
     if not record.gpus and record.unusable:
         return "; ".join(dict.fromkeys(record.unusable.values()))
-    if never := never_held(state, request.profiles, name):
+    if never := never_held(state, request, name):
         return never
     # The remedy is printed once, for all nodes together.
     reason = plan.reason.partition(";")[0]
-    return reason if "admits the pod" not in reason else lacking(state, request.profiles, name)
+    return reason if "admits the pod" not in reason else lacking(state, request, name)
 
 
 def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:

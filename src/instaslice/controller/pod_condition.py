@@ -10,6 +10,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from instaslice.api import names
+from instaslice.api.instaslice import Allocation
+from instaslice.api.memory_terms import Fit
 from instaslice.api.pods import gated, other_gates, why_unbound
 from instaslice.api.reasons import PodReason
 from instaslice.controller.cluster_state import ClusterState
@@ -200,8 +202,21 @@ class _Wait:
         held = held_for_workloads(self._state, besides=owner)
         return (
             self._why()
+            + self._looser()
             + (f"; out of use: {self._unusable}" if self._unusable else "")
             + (f"; held for pods that are about to come: {held}" if held else "")
+        )
+
+    def _looser(self) -> str:
+        """Where a pod waits for the tightest profile though a node could hold it with a larger one."""
+        request = self._placer.request(self._pod)
+        if request.models is None or not request.tight or len(request.any_choices) < 2:
+            return ""
+        asks = ", ".join(f"{each.ask.gb} GB" for each in request.slices if each.ask is not None)
+        profiles = [profile for profile, each in zip(request.profiles, request.slices, strict=True) if each.ask]
+        return (
+            f"; {', '.join(profiles)} wastes least for {asks}: to take a larger slice where one is free, annotate the "
+            f"pod with {names.FIT}={Fit.ANY}"
         )
 
     def _why(self) -> str:
@@ -271,9 +286,13 @@ def held_for_workloads(state: ClusterState, besides: str = "") -> str:
 def _listed(state: ClusterState, reservation: Reservation) -> str:
     numbers = _numbers(state.ledger.nodes[reservation.node])
     return ", ".join(
-        f"{tracked.allocation.profile} at {tracked.allocation.start} of GPU {numbers.get(tracked.grant.gpu, '?')}"
+        f"{_slice_of(tracked.allocation)} at {tracked.allocation.start} of GPU {numbers.get(tracked.grant.gpu, '?')}"
         for tracked in reservation.allocations
     )
+
+
+def _slice_of(allocation: Allocation) -> str:
+    return allocation.profile + (f" for {allocation.asked_gb} GB" if allocation.asked_gb else "")
 
 
 def _numbers(record: NodeRecord) -> dict[GpuId, int]:

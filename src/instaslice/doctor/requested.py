@@ -39,6 +39,24 @@ def requested_slices(pod: Pod) -> Counter[str]:
     return peak(pod.spec, _slices)
 
 
+def requested_memory(pod: Pod) -> dict[str, int]:
+    """Container → GB of the slice that it requests by memory, without a profile. An init container leaves its slice to
+    the next container that requests one: that one stands here, with what is enough for both. Raises BadInput."""
+    found: dict[str, int] = {}
+    previous = ""
+    ordinary = {each.name for each in pod.spec.init_containers or () if not each.sidecar}
+    for container in (*(pod.spec.init_containers or ()), *(pod.spec.containers or ())):
+        if names.ANY_SLICE not in container.resources.limits:
+            continue
+        gb, rest = divmod(nano(container.resources.limits.get(names.MEMORY, 0)), NANO)
+        if rest or gb < 1:
+            raise BadInput(f"container {container.name}: has {names.ANY_SLICE} and no whole number of {names.MEMORY}")
+        inherited = found.pop(previous, 0) if previous in ordinary else 0
+        found[container.name] = max(gb, inherited)
+        previous = container.name
+    return found
+
+
 def requested_amounts(pod: Pod) -> dict[str, int]:
     """CPU in milli-cores and memory in bytes, as kube-scheduler counts them. Raises BadQuantity."""
     most = peak(pod.spec, lambda container: _nano(container.resources.requests))
@@ -72,7 +90,7 @@ def _nano(texts: Mapping[str, str | int]) -> Counter[str]:
 def _slices(container: Container) -> Counter[str]:
     found: Counter[str] = Counter()
     for name, quantity in container.resources.limits.items():
-        if name.startswith(names.RESOURCE):
+        if name.startswith(names.RESOURCE) and name != names.ANY_SLICE:
             count, rest = divmod(nano(quantity), NANO)
             if rest or not 0 < count <= MOST:
                 raise BadInput(f"container {container.name}: {name}: {quantity} is not a number of slices up to {MOST}")

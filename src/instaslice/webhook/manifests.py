@@ -67,11 +67,11 @@ def containers(of: str = "object") -> str:
 
 
 def concerns_us() -> str:
-    """CEL: a new pod with slices; or an update that writes the names again that we replaced. Updates of pods that had
-    them before InstaSlice was installed do not concern us. `nvidia.com/MIG-1g.5gb` does, although no node has it: its
-    pod would wait indefinitely without being told why."""
+    """CEL: a new pod with slices or GPU memory, or an update that writes the names again that we replaced. Updates of
+    pods that had them before InstaSlice was installed do not concern us. `nvidia.com/MIG-1g.5gb` does, although no node
+    has it: its pod would wait indefinitely without being told why."""
     again = f"{names_any([names.NVIDIA_RESOURCE])} && !({names_any([names.NVIDIA_RESOURCE], 'oldObject')})"
-    return f"request.operation == 'CREATE' ? {names_any(PREFIXES, any_case=True)} : {again}"
+    return f"request.operation == 'CREATE' ? {names_any((*PREFIXES, names.MEMORY), any_case=True)} : {again}"
 
 
 def container_names_any(prefixes: Sequence[str], *, any_case: bool = False) -> str:

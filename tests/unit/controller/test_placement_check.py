@@ -98,6 +98,17 @@ def test_a_pod_of_the_same_shape_that_was_refused_does_not_keep_it_waiting(world
     assert not world.on(stranger)
 
 
+def test_memory_alone_is_held_as_the_slice_that_wastes_least(world):
+    world.queue("train", **{names.MEMORY: "8"})
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["1g.10gb"])
+    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
+    mine = world.pod_of("train", containers=[container(**limits)])
+    world.settle()
+    assert (world.running(), world.held()) == ([mine], [])
+    assert [each.profile for each in world.spec("a").allocations] == ["1g.10gb"]
+
+
 def test_one_without_slices_is_ready_at_once_and_holds_nothing(world):
     world.queue("web", cpu="1")
     world.settle()

@@ -126,7 +126,7 @@ class WorkloadHolds:
         """Whether the pod may still go there: the node was cordoned since, say."""
         request, ledger, node = self._placer.request(pod), self._state.ledger, plan.node
         return (
-            tuple(grant.want for grant in plan.grants) == request.profiles
+            tuple(str(grant.want) for grant in plan.grants) in request.choices
             and node in request.admitted
             and node in request.fits
             and self._state.filters.for_pod(pod)(node) is None
