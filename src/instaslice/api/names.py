@@ -57,6 +57,8 @@ NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""
 DEMAND = "instaslice-demand"
 """The ConfigMap in which the controller keeps what pods asked for, so that a restart forgets nothing of it."""
+EMULATION = "instaslice-emulation"
+"""The Lease that the agent of emulated nodes renews in our namespace, and that their status names."""
 WEBHOOK = "instaslice-webhook"
 """The webhook's Service, and the stem of what else is named after it."""
 

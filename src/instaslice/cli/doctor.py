@@ -19,7 +19,6 @@ from instaslice.doctor import (
     Invariant,
     KueueQuota,
     Serving,
-    call_webhook,
     dry_run,
     examine_installation,
     examine_queues,
@@ -79,7 +78,7 @@ def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, c
 
 async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]:
     clock = SystemClock()
-    installation = await Installation.read(client, clock, call_webhook, dry_run, namespace)
+    installation = await Installation.read(client, clock, dry_run, namespace)
     if installation.definitions == []:
         return examine_installation(installation)  # there is nothing else to look at
     try:
@@ -97,7 +96,7 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
         return sorted([*examine_installation(installation), unread])
     if wait and any(each.transient for each in examine_installation(installation)):
-        installation = await Installation.read(client, clock, call_webhook, dry_run, namespace)
+        installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster
     found += [*queues, *examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
     return sorted(found)

@@ -18,6 +18,7 @@ from instaslice.cli.terminal.explained_workloads import (
     pods_of,
     read_workload,
 )
+from instaslice.cli.terminal.missing_grant import in_cluster, in_namespace
 from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explain import Explainer
@@ -107,10 +108,13 @@ async def look(
         cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
         return cluster, Explainer(cluster, policies.named(policy))
     except Forbidden as error:
-        why = f"{error.message}; grant `list` on pods, nodes and instaslices.{names.GROUP} in the whole cluster"
         if namespace is None:
-            raise InstasliceError(f"{why}, or leave out -A") from None
-    cluster = await ClusterSnapshot.of_namespace(client, SystemClock(), namespace)
+            raise InstasliceError(f"{in_cluster(error)}; or leave out -A") from None
+        why = f"{error.message}; grant `list` on pods, nodes and instaslices.{names.GROUP} in the whole cluster"
+    try:
+        cluster = await ClusterSnapshot.of_namespace(client, SystemClock(), namespace)
+    except Forbidden as error:
+        raise in_namespace(error, namespace) from None
     return cluster, QuotedConditions(cluster, f"all but what the controller wrote into the pod: {why}")
 
 

@@ -34,7 +34,7 @@ COMMANDS: Mapping[str, str] = {
     "explain": "Say why a pod waits and what would make it fit, or where its slices are.",
     "doctor": "Check that pods, nodes and slices agree with each other.",
     "kueue": "Have Kueue count GPU memory: its queues and its configuration.",
-    "drained": "Say whether pods still hold slices, before a node or the cluster gives them up.",
+    "drained": "Say whether pods still hold slices or wait for them, before a node or the cluster gives them up.",
     "completion": "Print a script by which bash, zsh or fish completes our commands.",
     "controller": "Place the pods that wait for slices, and release the slices when their pods are gone.",
     "webhook": "Serve the admission webhook that gates the pods that ask for slices.",

@@ -19,11 +19,13 @@ from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.fleet_picture import Detail, fitting_detail, fleet_picture
 from instaslice.cli.terminal.fleet_watch import follow
+from instaslice.cli.terminal.missing_grant import in_cluster
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.fleet_status import FleetStatus, fleet_status
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.errors import Forbidden
 from instaslice.kube.transport import INTERACTIVE
 from instaslice.placement import policies
 
@@ -75,7 +77,10 @@ def command(
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             clock = SystemClock()
-            first = await ClusterSnapshot.read(client, clock, scheduling=True, partial=True)
+            try:
+                first = await ClusterSnapshot.read(client, clock, scheduling=True, partial=True)
+            except Forbidden as error:
+                raise in_cluster(error) from None
             _check_names(first, nodes)
             if not watch:
                 _print(observe(first), output, detail)

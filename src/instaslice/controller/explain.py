@@ -49,6 +49,10 @@ RENEWED_WITHIN = 3.0
 """Lease durations: a controller that renewed its Lease longer ago does not run."""
 
 
+BETWEEN_LEADERS = 10.0
+"""Seconds for which a Lease that was given back says nothing: another replica is about to take it."""
+
+
 class Explainer:
     """Answers about one cluster at one moment."""
 
@@ -137,7 +141,8 @@ class Explainer:
         turn = "about to be placed"
         if any(map(self._may_run, self._state.queue.ahead(pod.metadata.uid))):
             turn = "placed once the pods ahead of it have been considered"
-        doubt = "; does the controller run?" if self._cluster.lease is None else ""
+        unled = self._cluster.lease is None and not self._cluster.lease_unknown
+        doubt = "; does the controller run?" if unled else ""
         return f"fits now, and is {turn}{doubt}"
 
     def _may_run(self, uid: str) -> bool:
@@ -157,9 +162,10 @@ def _stopped(cluster: ClusterSnapshot) -> str:
     if cluster.lease is None:
         return ""
     key, spec = key_of(cluster.lease), cluster.lease.spec
-    if not spec.holder_identity:
-        return f"no controller runs: nobody holds lease {key}"
     age = abs(cluster.now - datetime.fromisoformat(spec.renew_time)).total_seconds() if spec.renew_time else 0.0
+    if not spec.holder_identity:
+        # The next leader takes over within seconds.
+        return f"no controller runs: nobody holds lease {key}" if age > BETWEEN_LEADERS else ""
     if age <= RENEWED_WITHIN * spec.lease_duration_seconds:
         return ""
     return f"no controller seems to run: {spec.holder_identity} renewed lease {key} {age:.0f} s ago"
@@ -186,6 +192,8 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     closed = state.ledger.closed(name)
     if record.gpus and len(closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
+    if not record.gpus and record.unusable:
+        return "; ".join(dict.fromkeys(record.unusable.values()))
     if never := never_held(state, request.profiles, name):
         return never
     # The remedy is printed once, for all nodes together.
@@ -230,6 +238,7 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
     made = Dispatcher(state, NullOrders(), lambda: now, Random(0), Limits())
     # In the order in which the controller starts: storage, nodes, allocations, pods.
     state.filters.volumes_known = cluster.storage is not None
+    made.set_silent_leases(cluster.silent_leases)
     for namespace in cluster.namespaces:
         made.namespace_changed(None, namespace)
     for stored in cluster.storage or ():

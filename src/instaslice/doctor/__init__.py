@@ -17,8 +17,7 @@ kueue_quota   what Kueue charges, as far as it covers GPU memory
 queue_rules   rules about that: each slice is charged once
 kind_reader   reads kinds one by one, and notes those that it may not
 called_namespaces  the namespaces that the webhook is called for
-webhook_call      whether the webhook answers
-dry_run           what the API server makes of new pods
+dry_run           what the API server makes of new pods: whether it reaches the webhook, and what comes of that
 examination       all rules over one state, repeated until a cluster has settled
 
 The doctor reads pods, nodes and Instaslice objects, compares them, and looks at what they stand on. It imports nothing
@@ -35,7 +34,6 @@ from instaslice.doctor.kueue_quota import KueueQuota
 from instaslice.doctor.observed_cluster import ObservedCluster
 from instaslice.doctor.queue_rules import examine_queues
 from instaslice.doctor.serving import Serving, examine_serving
-from instaslice.doctor.webhook_call import call as call_webhook
 
 __all__ = [
     "Doctor",
@@ -45,7 +43,6 @@ __all__ = [
     "KueueQuota",
     "ObservedCluster",
     "Serving",
-    "call_webhook",
     "check",
     "dry_run",
     "examine",

@@ -39,7 +39,7 @@ class Invariant(StrEnum):
     HARDWARE_THERE = "hardware-there"
     """Allocations are on nodes and GPUs that exist, and each GPU is on one node."""
     AGENT_RESPONDS = "agent-responds"
-    """The agent of each node takes note of what is reserved there."""
+    """The agent of each node runs, and takes note of what is reserved there."""
     NODE_SERVES = "node-serves"
     """No agent says that pods cannot start on its node."""
     GPU_HEALTHY = "gpu-healthy"

@@ -5,11 +5,9 @@ of the others.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
-
-import msgspec
 
 from instaslice.api import crd, names
 from instaslice.doctor.dry_run import DryRuns
@@ -26,7 +24,6 @@ from instaslice.doctor.installation_kinds import (
     PolicyBinding,
     Quota,
     RegisteredWebhook,
-    WebhookAddress,
     WebhookConfiguration,
 )
 from instaslice.doctor.kind_reader import KindReader
@@ -40,14 +37,6 @@ RENEWAL_SECONDS: Final = 6.0
 """Within which a leader renews its Lease, three times over."""
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What came of calling the webhook: `failed` says what is wrong, `unknown` why it cannot be told from here."""
-
-    failed: str = ""
-    unknown: str = ""
-
-
-Call = Callable[[Client, WebhookAddress], Awaitable[Answer]]
 TryOut = Callable[[Client, Sequence[RegisteredWebhook], Sequence[Namespace] | None, str], Awaitable[DryRuns]]
 
 
@@ -58,8 +47,6 @@ class Installation:
     now: datetime
     lease_key: Key
     webhooks: Sequence[WebhookConfiguration] | None = None
-    answers: dict[str, Answer] = field(default_factory=dict)
-    """By the name of the webhook's configuration."""
     dry_runs: DryRuns = DryRuns()  # noqa: RUF009 - immutable
     policies: Sequence[AdmissionPolicy] | None = None
     bindings: Sequence[PolicyBinding] | None = None
@@ -92,10 +79,10 @@ class Installation:
 
     @classmethod
     async def read(
-        cls, client: Client, clock: Clock, call: Call, try_out: TryOut, namespace: str = names.NAMESPACE
+        cls, client: Client, clock: Clock, try_out: TryOut, namespace: str = names.NAMESPACE
     ) -> "Installation":
-        """`namespace` is where the controller keeps its Lease; `call` calls the webhook, and `try_out` creates pods in
-        dry runs. Raises Unreachable."""
+        """`namespace` is where the controller keeps its Lease; `try_out` creates pods in dry runs. Raises
+        Unreachable."""
         reader, key = KindReader(client), Key(namespace, LEASE)
         found = cls(
             now=clock.now(),
@@ -109,17 +96,12 @@ class Installation:
             # Only narrows the findings about quotas: without it none is missing.
             namespaces=await KindReader(client).all(NAMESPACES),
         )
-        answers = {name: await call(client, hook.client_config) for name, hook in found.hooks}
         dry_runs = await try_out(client, [hook for _, hook in found.hooks], found.namespaces, namespace)
         if dry_runs.unknown:
             reader.note("pods", dry_runs.unknown)
-        for name, answer in answers.items():
-            # From outside the cluster's network only the API server can reach a webhook, and a dry run shows that.
-            if answer.unknown and (dry_runs.unknown or dry_runs.not_gated):
-                reader.note(f"mutatingwebhookconfiguration {name}", answer.unknown)
         if found.lease_expired:
             await clock.sleep(RENEWAL_SECONDS)
             before, again = found.leases or (), await KindReader(client).one(LEASES, key)
             renewed = bool(again) and [each.spec for each in again or ()] != [each.spec for each in before]
             found = replace(found, renewed_meanwhile=renewed)
-        return replace(found, answers=answers, dry_runs=dry_runs, not_checked=reader.notes)
+        return replace(found, dry_runs=dry_runs, not_checked=reader.notes)

@@ -14,6 +14,7 @@ signals         run until SIGTERM or Ctrl-C
 observing       options of metrics, health and logs
 bars            GPUs as bars of coloured cells
 timeline        the states that pods have reached, and when
+missing_grant   what an administrator runs so that a user may see what a command shows
 documents       JSON and YAML for programs
 plain_text      text of a cluster in one line, without control characters
 explanations    why pods wait, as text and as a table
