@@ -17,10 +17,12 @@ from instaslice.doctor import (
     Finding,
     Installation,
     Invariant,
+    ObservedKueue,
     Serving,
     call_webhook,
     dry_run,
     examine_installation,
+    examine_kueue,
     examine_serving,
     wait_until_settled,
 )
@@ -53,7 +55,7 @@ Examples:
 @cluster_options
 def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
     """Check that pods, nodes and Instaslice objects agree with each other, whether the nodes serve, and what they stand
-    on: webhook, policies, controller, definition, quotas. Changes nothing: the pods that it creates are dry runs.
+    on: webhook, policies, controller, definition, quotas, Kueue. Changes nothing: the pods that it creates are dry runs.
 
     Exits with 0 when nothing is wrong, with 1 when something is, and with 3 when nothing is but not everything could be
     looked at.
@@ -90,6 +92,7 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         installation = await Installation.read(client, clock, call_webhook, dry_run, namespace)
     cluster = serving.cluster
     found += [*examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    found += examine_kueue(await ObservedKueue.read(client), cluster.instaslices)
     return sorted(found)
 
 

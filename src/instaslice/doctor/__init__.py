@@ -14,6 +14,8 @@ installation_rules  rules about those
 definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
 called_namespaces  the namespaces that the webhook is called for
+observed_kueue    what Kueue holds of workloads, queues and configuration, where it is installed
+kueue_rules       the rules that it can admit what asks for slices, and charges each once
 webhook_call      whether the webhook answers
 dry_run           what the API server makes of new pods
 examination       all rules over one state, repeated until a cluster has settled
@@ -28,7 +30,9 @@ from instaslice.doctor.examination import Doctor, check, examine, wait_until_set
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_rules import examine_installation
+from instaslice.doctor.kueue_rules import examine_kueue
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.observed_kueue import ObservedKueue
 from instaslice.doctor.serving import Serving, examine_serving
 from instaslice.doctor.webhook_call import call as call_webhook
 
@@ -38,12 +42,14 @@ __all__ = [
     "Installation",
     "Invariant",
     "ObservedCluster",
+    "ObservedKueue",
     "Serving",
     "call_webhook",
     "check",
     "dry_run",
     "examine",
     "examine_installation",
+    "examine_kueue",
     "examine_serving",
     "wait_until_settled",
 ]
