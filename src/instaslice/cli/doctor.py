@@ -55,7 +55,8 @@ Examples:
 @cluster_options
 def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
     """Check that pods, nodes and Instaslice objects agree with each other, whether the nodes serve, and what they stand
-    on: webhook, policies, controller, definition, quotas, Kueue. Changes nothing: the pods that it creates are dry runs.
+    on: webhook, policies, controller, definition, quotas, Kueue. Changes nothing: the pods that it creates are dry
+    runs.
 
     Exits with 0 when nothing is wrong, with 1 when something is, and with 3 when nothing is but not everything could be
     looked at.

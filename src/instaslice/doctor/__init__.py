@@ -15,7 +15,7 @@ definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
 called_namespaces  the namespaces that the webhook is called for
 observed_kueue    what Kueue holds of workloads, queues and configuration, where it is installed
-kueue_rules       the rules that it can admit what asks for slices, and charges each once
+kueue_rules       the rule that it can admit what asks for slices
 webhook_call      whether the webhook answers
 dry_run           what the API server makes of new pods
 examination       all rules over one state, repeated until a cluster has settled

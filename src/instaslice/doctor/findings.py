@@ -56,10 +56,8 @@ class Invariant(StrEnum):
     """No quota limits names that pods no longer have when they are counted."""
     POD_SEEN = "pod-seen"
     """No pod waits for `nvidia.com/mig-*`, which no node has: the webhook has seen every pod that asks for it."""
-    KUEUE_ADMITS = "kueue-admits"
-    """Kueue, where it is installed, can admit every workload that asks for slices."""
-    KUEUE_CHARGES_ONCE = "kueue-charges-once"
-    """Kueue charges every slice once, by the GB in the name of its profile."""
+    QUEUE_ADMITS = "queue-admits"
+    """Kueue, where it is installed, can admit every workload that asks for slices, for no more than they cost."""
     NOT_CHECKED = "not-checked"
     """The caller may read everything that the doctor looks at. Not a fault of the cluster, and not "all is well"."""
 

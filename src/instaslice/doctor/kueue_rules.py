@@ -1,4 +1,4 @@
-"""Rules about Kueue: it can admit every workload that asks for slices, and charges each slice once.
+"""The rule that Kueue can admit every workload that asks for slices, for no more than they cost.
 
 Pure. What passes by itself, such as a quota in use, and what somebody has decided, such as a stopped queue, is no
 finding. A cluster in which nobody queues for slices has none either.
@@ -15,6 +15,7 @@ from instaslice.errors import BadInput
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.core import Container
 from instaslice.kube.meta import key_of
+from instaslice.kube.quantities import whole
 from instaslice.kueue.objects import KueueWorkload
 from instaslice.kueue.obstacle import DECIDED, Obstacle, obstacle_of
 from instaslice.kueue.snapshot import KueueSnapshot
@@ -37,7 +38,7 @@ def examine_kueue(kueue: ObservedKueue, instaslices: Sequence[Instaslice] = ()) 
     found = list(kueue.not_checked)
     if kueue.snapshot is not None:
         found += kueue_admits(kueue.snapshot)
-        found += kueue_charges_once(kueue.snapshot)
+        found += charged_too_much(kueue.snapshot)
         if kueue.configuration is not None and _counts_slices(kueue.snapshot):
             found += kueue_configured(kueue.configuration, instaslices)
     return sorted(found)
@@ -52,26 +53,25 @@ def kueue_admits(kueue: KueueSnapshot) -> Iterator[Finding]:
             held.setdefault(obstacle, []).append(workload)
     for obstacle, workloads in held.items():
         message = f"{obstacle.message}, so {_waits(workloads)}; {obstacle.remedy}"
-        yield Finding(Invariant.KUEUE_ADMITS, obstacle.about, message)
+        yield Finding(Invariant.QUEUE_ADMITS, obstacle.about, message)
 
 
-def kueue_charges_once(kueue: KueueSnapshot) -> Iterator[Finding]:
-    """No workload is charged for more GPU memory than its slices have."""
+def charged_too_much(kueue: KueueSnapshot) -> Iterator[Finding]:
+    """No pending workload waits for more GPU memory than its slices have. Of one that is admitted, `queue-charged`."""
     for workload in _slice_workloads(kueue):
         charged = charged_amounts(workload).get(names.MEMORY, 0)
         try:
             due = _due(workload)
         except UnknownProfile:
             continue  # that is what Kueue finds no quota of
-        if charged <= due:
+        if charged <= due or workload.status.admission is not None or not workload.status.resource_requests:
             continue
-        about = f"workload {key_of(workload)}"
-        message = f"is charged {charged} of {names.MEMORY}, and its slices have {due}: "
+        message = f"waits for {charged} of {names.MEMORY}, and its slices have {due}: "
         if names_both(workload):
             message += f"its template names {names.MEMORY} beside the slices that it follows from; leave it out there"
         else:
             message += f"Kueue's configuration charges them more than once; {REMEDY}"
-        yield Finding(Invariant.KUEUE_CHARGES_ONCE, about, message)
+        yield Finding(Invariant.QUEUE_ADMITS, f"workload {key_of(workload)}", message)
 
 
 def kueue_configured(configuration: KueueConfiguration, instaslices: Iterable[Instaslice]) -> Iterator[Finding]:
@@ -80,29 +80,27 @@ def kueue_configured(configuration: KueueConfiguration, instaslices: Iterable[In
     missing: list[str] = []
     wrong: list[str] = []
     for profile in _profiles(instaslices):
-        resource = f"{names.NVIDIA_RESOURCE.removesuffix('mig-')}{profile.resource}"
+        resource = names.nvidia_resource_name(profile)
         if resource not in by_input:
             missing.append(resource)
         elif not by_input[resource].gives(names.MEMORY, profile.gb):
             wrong.append(resource)
     if missing:
         message = f"does not replace {_some(missing)} by {names.MEMORY}, so Jobs that ask for them are not admitted"
-        yield Finding(Invariant.KUEUE_ADMITS, ABOUT, f"{message}; {REMEDY}")
+        yield Finding(Invariant.QUEUE_ADMITS, ABOUT, f"{message}; {REMEDY}")
     if wrong:
         message = f"does not replace {_some(wrong)} by the GB of {names.MEMORY} in the name, with strategy Replace"
-        yield Finding(Invariant.KUEUE_CHARGES_ONCE, ABOUT, f"{message}; {REMEDY}")
+        yield Finding(Invariant.QUEUE_ADMITS, ABOUT, f"{message}; {REMEDY}")
     excluded = configuration.resources.exclude_resource_prefixes
     if not any(names.RESOURCE.startswith(prefix) for prefix in excluded):
         message = f"does not exclude {names.RESOURCE}*, so plain pods with slices are not admitted; {REMEDY}"
-        yield Finding(Invariant.KUEUE_ADMITS, ABOUT, message)
+        yield Finding(Invariant.QUEUE_ADMITS, ABOUT, message)
 
 
 def names_both(workload: KueueWorkload) -> bool:
     """Whether a container of its templates names both a profile, as users write it, and GPU memory."""
-    return any(
-        names.MEMORY in limits and any(name.startswith(names.NVIDIA_RESOURCE) for name in limits)
-        for limits in map(_limits, _containers(workload))
-    )
+    named = [set(_limits(each)) for each in _containers(workload)]
+    return any(names.MEMORY in each and any(name.startswith(names.NVIDIA_RESOURCE) for name in each) for each in named)
 
 
 def _slice_workloads(kueue: KueueSnapshot) -> Iterator[KueueWorkload]:
@@ -131,7 +129,7 @@ def _due(workload: KueueWorkload) -> int:
         amounts = gpu_amounts(spec, pod_set.count)
         gb += sum(ProfileName.parse(name).gb * count for name, count in amounts.items() if _is_profile(name))
         alone = [each for each in _of_spec(spec.containers, spec.init_containers) if not _has_profile(each)]
-        gb += sum(int(_limits(each).get(names.MEMORY, 0)) for each in alone) * pod_set.count
+        gb += sum(whole(_limits(each).get(names.MEMORY, 0)) for each in alone) * pod_set.count
     return gb
 
 

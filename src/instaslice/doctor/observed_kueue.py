@@ -1,4 +1,4 @@
-"""What the doctor looks at of Kueue, where it is installed: workloads, queues, and its configuration if that is readable.
+"""What the doctor reads of Kueue, where it is installed: workloads, queues, and its configuration if that is readable.
 
 Kueue keeps its configuration where it was installed to, in the ConfigMap of its own manifests unless somebody chose
 another: one that is not there says nothing.

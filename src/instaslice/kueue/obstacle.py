@@ -19,7 +19,8 @@ from instaslice.kueue.workload_state import (
     condition_of_workload,
 )
 
-MANIFESTS = "`instaslice kueue manifests`"
+QUEUES = "`instaslice kueue manifests`"
+CONFIGURATION = "`instaslice kueue manifests --config`"
 RESUMED = """-p '{"spec":{"stopPolicy":"None"}}'"""
 
 
@@ -75,13 +76,13 @@ def not_covered(resource: str, queue: str) -> Obstacle:
     if resource.startswith(names.NVIDIA_RESOURCE):
         about = "Kueue's configuration"
         message += f", and Kueue's configuration does not replace it by {names.MEMORY}"
-        remedy = f"give Kueue the transformations that {MANIFESTS} prints, and restart it"
+        remedy = f"give Kueue the transformations that {CONFIGURATION} prints, and restart it"
     elif resource.startswith(names.RESOURCE):
         about = "Kueue's configuration"
         message += f", and Kueue's configuration does not exclude {names.RESOURCE}*"
-        remedy = f"give Kueue the excluded prefix that {MANIFESTS} prints, and restart it"
+        remedy = f"give Kueue the excluded prefix that {CONFIGURATION} prints, and restart it"
     elif resource == names.MEMORY:
-        remedy = f"add {resource} to its coveredResources with a quota, as {MANIFESTS} prints it"
+        remedy = f"add {resource} to its coveredResources with a quota, as {QUEUES} prints it"
     else:
         remedy = f"add {resource} to its coveredResources with a quota"
     return Obstacle(ObstacleKind.NOT_COVERED, about, message, remedy)

@@ -1,7 +1,8 @@
 """Kueue beside the control plane: `instaslice up --kueue`.
 
 It runs as a process, not as a pod, so its webhooks are addresses on loopback; everything else is Kueue's own manifests,
-which come with its module. It manages Jobs, plain pods, Deployments and StatefulSets.
+which come with its module. It manages Jobs, plain pods, Deployments and StatefulSets, and charges their slices as
+`instaslice kueue manifests --config` has it.
 """
 
 import base64
@@ -16,6 +17,7 @@ import yaml
 from instaslice.api.roles import Role, rule
 from instaslice.kube.core import NAMESPACES, PartialObjectMetadata
 from instaslice.kube.resource import Resource
+from instaslice.kueue import configuration
 from instaslice.local import system
 from instaslice.local.control_plane import ControlPlane, is_healthy
 from instaslice.local.errors import NotAvailable
@@ -86,8 +88,8 @@ def _with_own_etc(etc: Path) -> list[str]:
 
 def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
     return {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
+        "apiVersion": configuration.API_VERSION,
+        "kind": configuration.KIND,
         "namespace": NAMESPACE,
         "health": {"healthProbeBindAddress": f"127.0.0.1:{plane.ports['kueue-health']}"},
         "metrics": {"bindAddress": "0"},
@@ -96,6 +98,7 @@ def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
         "internalCertManagement": {"enable": False},
         "clientConnection": {"qps": 1000, "burst": 2000},
         "integrations": {"frameworks": list(FRAMEWORKS)},
+        "resources": configuration.charging(),
     }
 
 

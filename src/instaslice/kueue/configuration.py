@@ -1,0 +1,48 @@
+"""Kueue's own configuration, as far as it decides what a slice costs: `resources` of its `Configuration`.
+
+Pure. A Job is charged from its template, where NVIDIA's names stand; a plain pod as it is stored, which is after our
+webhook: our names and `gpu.das.com/mem`. Kueue first leaves out what an excluded prefix matches and then replaces, so:
+
+    a Job's template        nvidia.com/mig-1g.5gb: 1                          -> gpu.das.com/mem: 5
+    a pod                   gpu.das.com/mig-1g.5gb: 1, gpu.das.com/mem: 5     -> gpu.das.com/mem: 5
+    either, by memory only  gpu.das.com/mem: 8                                -> gpu.das.com/mem: 8
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from instaslice.api import names
+from instaslice.geometry import Model, ProfileName
+from instaslice.geometry.models import known
+
+API_VERSION: Final = "config.kueue.x-k8s.io/v1beta2"
+KIND: Final = "Configuration"
+
+
+def charged_gb(models: Iterable[Model] = ()) -> dict[str, int]:
+    """The resource names by which users ask for slices of these models, of all known ones by default, in the order of
+    their sizes → the GB that a slice is charged. The number is the one in the name, whatever the model."""
+    profiles = {ProfileName.parse(profile.name) for model in (models or known()) for profile in model.profiles}
+    by_size = sorted(profiles, key=lambda each: (each.gb, each.compute, each.extra))
+    return {names.nvidia_resource_name(each): each.gb for each in by_size}
+
+
+def charging(models: Iterable[Model] = ()) -> dict[str, Any]:
+    """The value of `resources` in Kueue's configuration."""
+    replaced = [_replaced(resource, gb) for resource, gb in charged_gb(models).items()]
+    # GPU memory is replaced by itself. Kueue 0.18 takes the resources of a template in no particular order and adds to
+    # a sum only what it replaces: memory that one container asks for could overwrite what the slices of another cost.
+    return {
+        "excludeResourcePrefixes": [names.RESOURCE],
+        "transformations": [*replaced, _replaced(names.MEMORY, 1)],
+    }
+
+
+def configuration(models: Iterable[Model] = ()) -> dict[str, Any]:
+    """The part of Kueue's Configuration that is ours to say, as a document."""
+    return {"apiVersion": API_VERSION, "kind": KIND, "resources": charging(models)}
+
+
+def _replaced(resource: str, gb: int) -> dict[str, Any]:
+    # A profile whose memory nobody has published is named 0gb. It costs nothing, as the pod that asks for it.
+    return {"input": resource, "strategy": "Replace", "outputs": {names.MEMORY: str(gb)}}
