@@ -14,7 +14,7 @@ import yaml
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.kube.client import Client
 from instaslice.kube.core import CONFIG_MAPS
-from instaslice.kube.errors import KubeError, NotFound, Refused, Unreachable
+from instaslice.kube.errors import BadQuantity, KubeError, NotFound, Refused, Unreachable
 from instaslice.kube.meta import Key
 from instaslice.kube.quantities import NANO, nano
 from instaslice.kueue.snapshot import KueueSnapshot
@@ -32,7 +32,10 @@ class Transformation(msgspec.Struct, frozen=True):
 
     def gives(self, resource: str, amount: int) -> bool:
         """Whether it charges just so many of one resource in place of its input."""
-        given = {name: nano(str(quantity)) for name, quantity in self.outputs.items()}
+        try:
+            given = {name: nano(str(quantity)) for name, quantity in self.outputs.items()}
+        except BadQuantity:
+            return False
         return self.strategy == "Replace" and given == {resource: amount * NANO}
 
 

@@ -4,6 +4,7 @@ Pure. Reads conditions as Kueue writes them.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
 
@@ -12,7 +13,7 @@ from instaslice.api.pods import held_together
 from instaslice.kube.core import Condition, Container, PodSpec
 from instaslice.kube.errors import BadQuantity
 from instaslice.kube.quantities import counted, humanized, nano
-from instaslice.kueue.objects import Amounts, KueueWorkload
+from instaslice.kueue.objects import KueueWorkload
 
 NVIDIA = "nvidia.com/"
 
@@ -75,15 +76,13 @@ def charged_amounts(workload: KueueWorkload) -> dict[str, int]:
     """What Kueue charges or would charge, by resource, in the unit of each. Before Kueue has considered the workload:
     the GPU resources of its templates, which its transformations may still replace."""
     if workload.status.admission is not None:
-        charged = [each.resource_usage for each in workload.status.admission.pod_set_assignments or ()]
-    elif workload.status.resource_requests:
-        charged = [each.resources for each in workload.status.resource_requests]
-    else:
-        charged = [gpu_amounts(each.template.spec, each.count) for each in workload.spec.pod_sets or ()]
-    return summed(charged)
+        return summed(each.resource_usage for each in workload.status.admission.pod_set_assignments or ())
+    if workload.status.resource_requests:
+        return summed(each.resources for each in workload.status.resource_requests)
+    return summed(gpu_amounts(each.template.spec, each.count) for each in workload.spec.pod_sets or ())
 
 
-def gpu_amounts(spec: PodSpec, count: int = 1) -> Amounts:
+def gpu_amounts(spec: PodSpec, count: int = 1) -> dict[str, int]:
     """The resources of GPUs that `count` pods ask for together, by the names in their template."""
     most: Counter[str] = Counter()
     for held in held_together(spec.init_containers or (), spec.containers or (), _gpu_limits):
@@ -100,7 +99,7 @@ def asks_for_slices(workload: KueueWorkload) -> bool:
     )
 
 
-def summed(charged: list[Amounts]) -> dict[str, int]:
+def summed(charged: Iterable[Mapping[str, str | int]]) -> dict[str, int]:
     """The sum, in the unit of each resource."""
     sums: Counter[str] = Counter()
     for amounts in charged:

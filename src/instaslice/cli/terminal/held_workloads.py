@@ -40,7 +40,8 @@ def find_workload(kueue: KueueSnapshot | None, namespace: str, name: str) -> Kue
     there = {each.metadata.name: each for each in kueue.workloads if each.metadata.namespace == namespace}
     if name in there:
         return there[name]
-    near = difflib.get_close_matches(name, there, n=3, cutoff=0.4)
+    owned = [own for own, each in there.items() if name in (owner.name for owner in each.metadata.owner_references)]
+    near = sorted(owned)[:3] or difflib.get_close_matches(name, there, n=3)
     hint = f"did you mean {', '.join(near)}?" if near else f"kubectl get {KUEUE_WORKLOADS.plural} -n {namespace}"
     raise BadInput(f"no Workload {name} in namespace {namespace}; {hint}")
 
