@@ -192,6 +192,9 @@ class Stage:
         made = {one.mig_uuid for thing in self.things for one in thing.status.slices}
         return not uuids or (self.held(pod.metadata.name) and made.issuperset(uuids.split(",")))
 
+    async def ungated(self, name):
+        await self.until(f"pod {name} ungated", lambda: (pod := self.pod(name)) and not pod.spec.scheduling_gates)
+
     async def bound(self, name):
         await self.until(f"pod {name} bound", lambda: (found := self.pod(name)) and found.spec.node_name)
 
@@ -235,24 +238,37 @@ class Stage:
         """The allocations of a pod, or of all pods of the story, in their order."""
         return [each for thing in self.things for each in self._of(thing) if name is None or each.pod.name == name]
 
+    def present(self, name=None):
+        """Those of them whose slices are not gone."""
+        gone = {each.id for each in self._reported() if each.state is SliceState.DELETED}
+        return [each for each in self.held(name) if each.id not in gone]
+
     async def allocated(self, name, *states):
-        """The pod's allocations once they are in just these states, in any order."""
+        """The pod's allocations whose slices are not gone, once they are in just these states, in any order. `created`
+        and `ungated` are for people to read and are written late: a story waits for what they tell of."""
 
         def find():
-            found = self.held(name)
+            found = self.present(name)
             return found if sorted(each.state for each in found) == sorted(states) else None
 
         return await self.until(f"allocations of {name} {states}", find)
 
     async def free(self):
-        """Return once no pod of the story is promised anything, and nothing is left on the story's nodes. Entries of
-        slices that are gone are pruned later, when the agent has time: nobody waits for that."""
+        """Return once nothing is left on the story's nodes and no pod of the story is promised anything. Entries of
+        slices that are gone stay until the controller or the agent writes again: no story waits for that."""
 
         def find():
-            told = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
-            return not self.held() and all(each.state is SliceState.DELETED for each in told)
+            ending = not self.present() and not any(each.wanted for each in self.held())
+            return ending and all(each.state is SliceState.DELETED for each in self._reported())
 
         await self.until("slots back", find)
+
+    async def pruned(self):
+        """Return once nothing is written any more of any slice of the story."""
+        await self.until("entries pruned", lambda: not self.held())
+
+    def _reported(self):
+        return [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
 
     async def clear(self):
         """All pods gone and all slots back. The nodes stay: nobody else's pods select them."""

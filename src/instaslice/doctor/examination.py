@@ -81,14 +81,14 @@ class Doctor:
     def __init__(self, patience: float = PATIENCE) -> None:
         self._patience = patience
         self._since: dict[Transition, datetime] = {}
-
-    @property
-    def moving(self) -> int:
-        """How many slices were being created or destroyed at the last examination."""
-        return len(self._since)
+        self.moving = 0
+        """How many slices were being created or destroyed at the last examination. One that is gone does not count,
+        though the controller prunes its entry only with its next write."""
 
     def examine(self, cluster: ObservedCluster) -> list[Finding]:
-        self._since = {each: self._since.get(each, cluster.now) for each in transitions(cluster)}
+        now = transitions(cluster)
+        self.moving = sum(not held.slice_deleted for held in now.values())
+        self._since = {each: self._since.get(each, cluster.now) for each in now}
         return examine(cluster, self._since, self._patience)
 
 

@@ -24,5 +24,6 @@ async def test_200_pods_over_10_nodes(stage):
 
     await stage.until("200 ends", lambda: phases() == {"Succeeded": PODS}, seconds=240)
     await stage.free()
+    await stage.pruned()
     assert all(each.metadata.annotations[names.MIG_UUIDS] for each in stage.pods)
     assert len({each.spec.node_name for each in stage.pods}) == 10

@@ -73,7 +73,8 @@ async def test_when_one_of_its_slices_is_made_and_the_other_is_not(stage, how):
     node = await stage.node(gpus=2)
     await stage.fault(node, "1 hang")
     await stage.create(pod("half", {"7g.40gb": 2}))
-    await stage.allocated("half", AllocationState.CREATED, AllocationState.CREATING)
+    made = [SliceState.CREATED, SliceState.CREATING]
+    await stage.until("one slice", lambda: sorted(_states(stage.thing(node).status.slices)) == made)
     await stage.delete("half", **how)
     await stage.allocated("half", AllocationState.DELETING)  # the other is destroyed already
     await stage.fault(node, "")
@@ -104,7 +105,7 @@ async def test_when_it_is_let_go_and_not_bound(stage, held_up, how):
     await stage.node()
     held_up.stop("kube-scheduler")
     await stage.create(pod("ungated"))
-    await stage.allocated("ungated", AllocationState.UNGATED)
+    await stage.ungated("ungated")
     await stage.delete("ungated", **how)
     await stage.free()
     held_up.go_on()
@@ -141,7 +142,7 @@ async def test_while_it_is_ending_it_keeps_its_slice(stage, held_up):
     await stage.until("a mark", lambda: stage.pod("ending").metadata.deletion_timestamp)
     await stage.create(pod("wants-all", "7g.40gb"))
     await stage.waits("wants-all")
-    await stage.allocated("ending", AllocationState.UNGATED)
+    assert [each.wanted for each in stage.held("ending")] == [True]
     await stage.delete("ending", grace_seconds=0)
     held_up.go_on()
     await stage.running("wants-all")
@@ -214,4 +215,4 @@ async def test_a_pod_of_the_same_name_made_at_once_has_slices_of_its_own(stage):
     await stage.delete("again", grace_seconds=0)
     second = await _made_again(stage)
     assert second.metadata.uid != first.metadata.uid
-    await stage.until("one allocation", lambda: [each.pod.uid for each in stage.held()] == [second.metadata.uid])
+    await stage.until("one allocation", lambda: [each.pod.uid for each in stage.present()] == [second.metadata.uid])

@@ -17,7 +17,7 @@ from chaos_rounds import Rounds
 from invariants import monitored
 
 from instaslice.api import names
-from instaslice.api.instaslice import INSTASLICES
+from instaslice.api.instaslice import INSTASLICES, SliceState
 from instaslice.doctor import wait_until_settled
 from instaslice.drivers.state_file import StateFile
 from instaslice.kube.client import Client, Selector
@@ -77,11 +77,13 @@ def unfinished(load):
 
 
 async def held(client, cluster):
-    """Places by the specs, and by the emulated hardware: (GPU, profile, start)."""
+    """Places by the specs, and by the emulated hardware: (GPU, profile, start). Entries of slices that are gone are
+    pruned with the controller's next write."""
     promised = {
         (each.gpu, each.profile, each.start)
         for thing in await client.list(INSTASLICES)
         for each in thing.spec.allocations
+        if SliceState.DELETED not in {made.state for made in thing.status.slices if made.id == each.id}
     }
     hardware = {
         (gpu, made.profile, made.start)

@@ -278,6 +278,13 @@ def test_a_slice_that_does_not_move_on_is_found_by_looking_twice(state):
     assert found.invariant is Invariant.MOVES_ON
 
 
+def test_nobody_waits_for_the_entry_of_a_slice_that_is_gone():
+    promised = changed(GI_ONE, state=AllocationState.DELETING)
+    doctor = Doctor(patience=60)
+    assert doctor.examine(world([], [instaslice(promised, slices=[made(promised, SliceState.DELETED)])])) == []
+    assert doctor.moving == 0
+
+
 def test_a_slice_in_use_may_stay_as_long_as_it_says_so():
     promised = changed(GI_ONE, state=AllocationState.DELETING)
     held = made(promised, SliceState.DELETING, reason="in use by process 17")

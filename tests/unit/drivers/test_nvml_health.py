@@ -145,7 +145,7 @@ def test_no_session_is_renewed_under_a_call(driver, nvml, time):
 
 def test_a_new_session_that_does_not_come_back_ends_whoever_needs_one(driver, nvml, time):
     assert all_unhealthy(driver) == {}
-    driver._session._stuck = 0.01
+    driver._session._stuck_timeout = 0.01
     opening, answer = threading.Event(), threading.Event()
 
     def before(name):
