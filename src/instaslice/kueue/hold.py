@@ -70,6 +70,7 @@ class KueueHold(msgspec.Struct, frozen=True, kw_only=True):
     position: int | None = None
     """Among the pending workloads of the ClusterQueue, from 1; None where it is not known."""
     pending: int = 0
+    """How many wait there; 0 where that is not known, or it does not wait there now."""
     strategy: str = ""
     ahead: list[str] = []
     """The first of those that are considered before it."""
@@ -189,7 +190,9 @@ class KueueHolds:
             line = [str(key_of(each)) for each in pending_workloads(kueue, name)]
             self._lines[name] = line, {each: place for place, each in enumerate(line, 1)}
         line, places = self._lines[name]
-        position = None if takes_turns(queue) else places.get(hold.workload)
+        if hold.workload not in places:
+            return hold  # it is not queued again yet
+        position = None if takes_turns(queue) else places[hold.workload]
         return msgspec.structs.replace(
             hold,
             position=position,

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 import yaml
-from hand_written import NODE, gated_spec, instaslice
+from commands import instaslice
+from hand_written import NODE, gated_spec
 from hand_written import hand as hand
 from waiting import until
 

@@ -60,7 +60,7 @@ def test_a_workload_that_waits_for_quota():
         "  kueue     Workload team-a/job-w (Pod w): pending, for 60 s",
         "  queue     LocalQueue team -> ClusterQueue gpus",
         "  position  2 of 2 in ClusterQueue gpus, behind team-a/job-first (whoever fits passes)",
-        "  charged   gpu.das.com/mem 5, cpu 1",
+        "  requests  gpu.das.com/mem 5, cpu 1",
         "  quota     gpu.das.com/mem of flavor any: 20 of 20 in use",
         "  held by   Workload team-a/job-runs (Job runs): gpu.das.com/mem 20 of ClusterQueue gpus, for 2 h",
     ]
@@ -139,6 +139,11 @@ BEHIND = [workload(f"a{number}", age=900 - number) for number in range(5)]
 )
 def test_a_line_about_a_workload(here, line):
     assert line in lines(here)
+
+
+def test_a_workload_that_is_not_queued_again_yet_has_no_position():
+    off = workload("w", conditions=[said("Requeued", "False", "ClusterQueueStopped")])
+    assert not any(each.startswith("  position") for each in lines(kueue(off, workload("other"))))
 
 
 def test_a_pod_that_kueue_holds_is_said_to_be_and_why(capsys):

@@ -32,7 +32,7 @@ def kueue_lines(hold: KueueHold, now: datetime) -> Iterator[str]:
     if hold.requeue_at is not None and hold.requeue_at > now:
         yield f"  requeued  in {age(now, hold.requeue_at)}, at {hold.requeue_at.isoformat(timespec='seconds')}"
     if hold.requests:
-        yield f"  charged   {_amounts(hold.requests)}"
+        yield f"  requests  {_amounts(hold.requests)}"
     for quota in hold.quotas:
         yield f"  quota     {_quota(quota)}"
     for each in hold.held_by[:MOST_HOLDERS]:
