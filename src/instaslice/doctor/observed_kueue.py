@@ -11,13 +11,16 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.findings import Finding
+from instaslice.doctor.kind_reader import KindReader
+from instaslice.doctor.kueue_quota import KueueQuota
 from instaslice.kube.client import Client
 from instaslice.kube.core import CONFIG_MAPS
-from instaslice.kube.errors import BadQuantity, KubeError, NotFound, Refused, Unreachable
+from instaslice.kube.errors import BadQuantity
 from instaslice.kube.meta import Key
 from instaslice.kube.quantities import NANO, nano
-from instaslice.kueue.snapshot import KueueSnapshot
+from instaslice.kueue.objects import LOCAL_QUEUES
+from instaslice.kueue.snapshot import KueueSnapshot, is_served
 
 CONFIGURATION: Final = Key("kueue-system", "kueue-manager-config")
 ABOUT: Final = f"configmap {CONFIGURATION}"
@@ -59,31 +62,18 @@ class ObservedKueue:
     not_checked: Sequence[Finding] = field(default=())
 
     @classmethod
-    async def read(cls, client: Client) -> "ObservedKueue":
-        snapshot = await KueueSnapshot.read(client)
-        if snapshot is None:
+    async def read(cls, client: Client, quota: KueueQuota) -> "ObservedKueue":
+        """What `quota` has not read already, nor said that it may not be. Raises Unreachable."""
+        if not await is_served(client):
             return cls()
-        configuration, note = await _configuration(client)
-        # One finding: a user who may read nothing of Kueue is told so once.
-        notes = [*snapshot.not_read, *([note] if note else [])]
-        unread = [Finding(Invariant.NOT_CHECKED, "kueue", "; ".join(notes))] if notes else []
-        return cls(snapshot, configuration, unread)
-
-
-async def _configuration(client: Client) -> tuple[KueueConfiguration | None, str]:
-    """It, or why it is not known; neither where it is kept elsewhere."""
-    try:
-        found = await client.get(CONFIG_MAPS, CONFIGURATION)
-    except NotFound:
-        return None, ""
-    except Refused as error:
-        grant = f"grant `get` on {CONFIG_MAPS.plural} in namespace {CONFIGURATION.namespace}"
-        return None, f"{ABOUT} may not be read ({error.status} {error.reason}): {grant}"
-    except Unreachable:
-        raise
-    except KubeError as error:
-        return None, f"{ABOUT} cannot be read ({error.message})"
-    return parsed_configuration(found.data or {})
+        reader = KindReader(client)
+        snapshot = KueueSnapshot(quota.workloads, await reader.all(LOCAL_QUEUES), quota.queues)
+        configuration = None
+        for each in await reader.one(CONFIG_MAPS, CONFIGURATION) or ():
+            configuration, why = parsed_configuration(each.data or {})
+            if why:
+                reader.note(ABOUT, why)
+        return cls(snapshot, configuration, reader.notes)
 
 
 def parsed_configuration(data: Mapping[str, str]) -> tuple[KueueConfiguration | None, str]:
@@ -94,5 +84,5 @@ def parsed_configuration(data: Mapping[str, str]) -> tuple[KueueConfiguration | 
             if isinstance(document, dict) and document.get("kind") == "Configuration":
                 return msgspec.convert(document, KueueConfiguration, strict=False), ""
         except (yaml.YAMLError, msgspec.ValidationError) as error:
-            return None, f"{ABOUT} cannot be read ({error})"
+            return None, f"cannot be read ({error})"
     return None, ""

@@ -8,10 +8,11 @@ webhook: our names and `gpu.das.com/mem`. Kueue first leaves out what an exclude
     either, by memory only  gpu.das.com/mem: 8                                -> gpu.das.com/mem: 8
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from instaslice.api import names
+from instaslice.errors import BadInput
 from instaslice.geometry import Model, ProfileName
 from instaslice.geometry.models import known
 
@@ -46,3 +47,40 @@ def configuration(models: Iterable[Model] = ()) -> dict[str, Any]:
 def _replaced(resource: str, gb: int) -> dict[str, Any]:
     # A profile whose memory nobody has published is named 0gb. It costs nothing, as the pod that asks for it.
     return {"input": resource, "strategy": "Replace", "outputs": {names.MEMORY: str(gb)}}
+
+
+def merged(present: Mapping[str, Any], models: Iterable[Model] = ()) -> dict[str, Any]:
+    """A configuration with ours merged in, and everything else as it was. Safe to repeat.
+
+    Raises BadInput where it says otherwise already: whose numbers count is for the administrator to say.
+    """
+    ours = charging(models)
+    resources = present.get("resources") or {}
+    if not isinstance(resources, dict):
+        raise BadInput(f"resources is {resources!r}; it must be a map, as in Kueue's documentation")
+    if resources.get("quotaCheckStrategy") == "IgnoreUndeclared":
+        raise BadInput(
+            "resources.quotaCheckStrategy is IgnoreUndeclared, with which Kueue accepts no excludeResourcePrefixes; "
+            "remove it, and leave out by prefix what no queue covers"
+        )
+    rules = {each["input"]: each for each in ours["transformations"]}
+    kept = []
+    for each in resources.get("transformations") or []:
+        rule = rules.get(each.get("input", ""))
+        if rule is None:
+            kept.append(each)
+        elif _rates(each) != _rates(rule):
+            raise BadInput(
+                f"resources.transformations has {each['input']} already, with another outcome ({_rates(each)}); remove "
+                f"it there, so that a Job is charged like its pods ({_rates(rule)})"
+            )
+    prefixes = resources.get("excludeResourcePrefixes") or []
+    new = [each for each in ours["excludeResourcePrefixes"] if each not in prefixes]
+    whole = {**resources, "excludeResourcePrefixes": [*prefixes, *new], "transformations": [*kept, *rules.values()]}
+    return {**present, "resources": whole}
+
+
+def _rates(transformation: Mapping[str, Any]) -> str:
+    """What a transformation charges for one of its input."""
+    outputs = ", ".join(f"{name}: {amount}" for name, amount in sorted((transformation.get("outputs") or {}).items()))
+    return f"{transformation.get('strategy', 'Retain')} {outputs}".strip()

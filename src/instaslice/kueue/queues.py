@@ -100,16 +100,14 @@ def job_policy() -> list[Manifest]:
                     "apiGroups": ["batch"],
                     "apiVersions": ["v1"],
                     "resources": ["jobs"],
-                    # A template cannot change later, unless the Job is suspended.
                     "operations": ["CREATE", "UPDATE"],
                 }
             ]
         },
         "matchConditions": [
-            {
-                "name": "in-a-queue",
-                "expression": f"has(object.metadata.labels) && '{QUEUE_NAME}' in object.metadata.labels",
-            }
+            {"name": "in-a-queue", "expression": _queued("object")},
+            # Not one that is in it already: it could not be changed any more, not even to be deleted.
+            {"name": "new-in-it", "expression": f"oldObject == null || !({_queued('oldObject')})"},
         ],
         "variables": [
             {
@@ -133,6 +131,10 @@ def job_policy() -> list[Manifest]:
     }
     binding = {"policyName": JOB_POLICY, "validationActions": ["Deny"]}
     return [_manifest(JOB_POLICIES, JOB_POLICY, spec), _manifest(JOB_POLICY_BINDINGS, JOB_POLICY, binding)]
+
+
+def _queued(job: str) -> str:
+    return f"has({job}.metadata.labels) && '{QUEUE_NAME}' in {job}.metadata.labels"
 
 
 def _manifest(resource: Resource[Any], name: str, spec: Manifest, namespace: str = "") -> Manifest:

@@ -34,7 +34,9 @@ async def client(queued):
 
 @pytest.fixture
 async def stage(client, namespace):
-    """Nodes, queues and pods of one story. When it is over they go, and every slot and all quota has to come back."""
+    """Nodes, queues and pods of one story. When it is over the doctor finds nothing in the queues; then all of it goes,
+    and every slot and all quota has to come back."""
     async with QueueStage(client, namespace).following() as made:
         yield made
+        await made.healthy()
         await made.clear()

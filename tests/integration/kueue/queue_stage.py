@@ -3,20 +3,49 @@
 The objects of Kueue that have no namespace bear the name of the story's, so that stories do not share quota.
 """
 
-from stage import STORY, Stage, pod
+import asyncio
+
+import manifests
+from stage import PATIENCE, STORY, Stage, pod
+from waiting import until
 
 from instaslice.api import names
+from instaslice.doctor import KueueQuota, ObservedCluster, examine_queues
 from instaslice.geometry import ProfileName
 from instaslice.kube.cache import Cache
 from instaslice.kube.client import Selector
-from instaslice.kube.errors import NotFound
-from instaslice.kube.meta import Key
+from instaslice.kube.clock import SystemClock
+from instaslice.kube.core import PODS, PartialObjectMetadata
+from instaslice.kube.errors import KubeError, NotFound
+from instaslice.kube.meta import Key, key_of
 from instaslice.kube.quantities import whole
+from instaslice.kube.resource import Resource
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS
-from instaslice.kueue.objects import CLUSTER_QUEUES, KUEUE_WORKLOADS, LOCAL_QUEUES, QUEUE_NAME, RESOURCE_FLAVORS
-from instaslice.kueue.queues import NominalQuota, QueueNames, queue_manifests
+from instaslice.kueue.objects import (
+    ADMISSION_GATE,
+    CLUSTER_QUEUES,
+    GROUP,
+    KUEUE_WORKLOADS,
+    LOCAL_QUEUES,
+    QUEUE_NAME,
+    RESOURCE_FLAVORS,
+    VERSION,
+)
+from instaslice.kueue.queues import (
+    JOB_POLICIES,
+    JOB_POLICY,
+    JOB_POLICY_BINDINGS,
+    NominalQuota,
+    QueueNames,
+    job_policy,
+    queue_manifests,
+)
 
 KINDS = {each.kind: each for each in (RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES)}
+PRIORITIES = Resource(
+    PartialObjectMetadata, "WorkloadPriorityClass", "workloadpriorityclasses", VERSION, GROUP, namespaced=False
+)
+PRIORITY = f"{GROUP}/priority-class"
 QUEUE = "gpu"
 """The LocalQueue of a story with one queue."""
 
@@ -30,6 +59,7 @@ class QueueStage(Stage):
         for cache in (self.workloads, self.queues, self.jobs):
             cache.on_change(self._hear)
         self._queues = {}
+        self._wrong = []
 
     def watched(self):
         here = Selector(namespace=self.namespace)
@@ -50,9 +80,9 @@ class QueueStage(Stage):
 
     # Queues -----------------------------------------------------------------------------------------------------------
 
-    async def queue(self, gb, *, name=QUEUE, cohort="", **spec):
+    async def queue(self, gb, *, name=QUEUE, cohort="", active=True, **spec):
         """A ClusterQueue for that many GB of GPU memory and its LocalQueue, as `instaslice kueue manifests` prints
-        them; `spec` is added to the ClusterQueue's."""
+        them, or a change of it; `spec` is added to the ClusterQueue's."""
         self._queues[name] = f"{self.namespace}-{name}"
         called = QueueNames(
             cluster_queue=self._queues[name],
@@ -65,14 +95,15 @@ class QueueStage(Stage):
             if document["kind"] == CLUSTER_QUEUES.kind:
                 document["spec"] |= spec
             await self.client.apply(KINDS[document["kind"]], document, manager="story", force=True)
-        await self.until(f"queue {name} active", lambda: self._active(name))
+        await self.until(f"queue {name} active: {active}", lambda: self._active(name) is active)
 
     def cluster_queue(self, name=QUEUE):
         return self.queues.get(Key("", self._queues[name]))
 
     def _active(self, name):
         found = self.cluster_queue(name)
-        return found and any(each.type == "Active" and each.status == "True" for each in found.status.conditions or ())
+        told = found and [each.status == "True" for each in found.status.conditions or () if each.type == "Active"]
+        return told[0] if told else None
 
     def usage(self, name=QUEUE):
         """GB of GPU memory that Kueue says this queue's workloads hold."""
@@ -99,6 +130,14 @@ class QueueStage(Stage):
 
         await self.until(f"{gb} GB charged in {name}, {pending} pending, slices of the same size", find)
 
+    async def quota(self, gb, *, pending=0, name=QUEUE):
+        """Return once the queue has charged that many GB, whatever the slices are; and that many wait, or any."""
+        waiting = {pending} if pending is not None else range(1000)
+        await self.until(
+            f"{gb} GB charged in {name}, {pending} pending",
+            lambda: self.usage(name) == gb and self.pending(name) in waiting,
+        )
+
     def total(self):
         """What all queues of the story have charged."""
         return sum(map(self.usage, self._queues))
@@ -108,22 +147,49 @@ class QueueStage(Stage):
     def queued_pod(self, name, slices="1g.5gb", *, queue=QUEUE, priority="", **more):
         """A plain pod in a queue."""
         made = pod(name, slices, **more)
-        made["metadata"]["labels"] = _labels(queue, priority)
+        made["metadata"]["labels"] = self._labels(queue, priority)
         return made
 
-    async def job(self, name, slices="1g.5gb", *, queue=QUEUE, count=1, run_for="", priority="", suspend=False, **more):
+    async def job(self, name, slices="1g.5gb", *, queue=QUEUE, count=1, run_for="", priority="", owned_by=None, **more):
         """A Job of that many pods at the same time, on the story's own nodes. It runs until it is deleted, or as long
         as `run_for` says."""
         made = pod(name, slices, run_for=run_for, **more)
         made["metadata"] = {each: text for each, text in made["metadata"].items() if each != "name"}
         made["spec"].setdefault("nodeSelector", {STORY: self.namespace})
         spec = {"parallelism": count, "completions": count, "backoffLimit": 0, "template": made}
-        metadata = {"name": name, "namespace": self.namespace, "labels": _labels(queue, priority)}
-        return await self.client.create(
-            JOBS, {"metadata": metadata, "spec": spec | ({"suspend": True} if suspend else {})}
-        )
+        metadata = {"name": name, "namespace": self.namespace, "labels": self._labels(queue, priority)}
+        if owned_by:
+            owner = {"apiVersion": JOBS.api_version, "kind": JOBS.kind}
+            owner |= {"name": owned_by.metadata.name, "uid": owned_by.metadata.uid}
+            metadata["ownerReferences"] = [owner]
+        return await self.client.create(JOBS, {"metadata": metadata, "spec": spec})
 
-    async def deployment(self, name, slices="1g.5gb", *, queue=QUEUE, replicas=1):
+    async def refused_job(self, limits, *, queue=QUEUE):
+        """What the API server says of a Job with one container with these limits; "" where it takes it."""
+        try:
+            await self.job("refused", queue=queue, containers=[manifests.container(limits=limits)])
+        except KubeError as error:
+            return error.message
+        return ""
+
+    async def job_policy(self):
+        """The policy for Jobs, in force."""
+        for document in job_policy():
+            kind = {each.kind: each for each in (JOB_POLICIES, JOB_POLICY_BINDINGS)}[document["kind"]]
+            await self.client.apply(kind, document, manager="story", force=True)
+        probe = {"gpu.das.com/mig-1g.5gb": 1}
+        async with asyncio.timeout(PATIENCE):
+            # Only a request shows whether the API server knows it.
+            while not await self.refused_job(probe):
+                await self.delete_job("refused")
+
+    async def priorities(self, **values):
+        """WorkloadPriorityClasses, which decide in a queue and nowhere else."""
+        for name, value in values.items():
+            document = {"metadata": {"name": f"{self.namespace}-{name}"}, "value": value}
+            await self.client.create(PRIORITIES, document)
+
+    async def deployment(self, name, slices="1g.5gb", *, queue=QUEUE, replicas=1, priority=""):
         """A Deployment in a queue: each of its pods waits there for itself."""
         chosen = {"app": name}
         template = {
@@ -131,18 +197,64 @@ class QueueStage(Stage):
             "spec": {**pod(name, slices)["spec"], "restartPolicy": "Always", "nodeSelector": {STORY: self.namespace}},
         }
         spec = {"replicas": replicas, "selector": {"matchLabels": chosen}, "template": template}
-        metadata = {"name": name, "namespace": self.namespace, "labels": _labels(queue, "")}
+        metadata = {"name": name, "namespace": self.namespace, "labels": self._labels(queue, priority)}
         return await self.client.create(DEPLOYMENTS, {"metadata": metadata, "spec": spec})
+
+    def _labels(self, queue, priority):
+        labels = {QUEUE_NAME: queue} if queue else {}
+        return labels | ({PRIORITY: f"{self.namespace}-{priority}"} if priority else {})
+
+    async def scale(self, name, replicas):
+        await self.client.merge(DEPLOYMENTS, Key(self.namespace, name), {"spec": {"replicas": replicas}})
+        await self.until(f"{replicas} pods of {name}", lambda: len(self.pods_of(name)) == replicas)
+
+    async def finish(self, name):
+        """End a pod of a Job as if its program had succeeded."""
+        noted = {"metadata": {"annotations": {"local.gpu.das.com/run-for": "0s"}}}
+        await self.client.merge(PODS, Key(self.namespace, name), noted)
+        await self.phase(name, "Succeeded")
+
+    async def activate(self, owner, active):
+        """Whether Kueue may admit the workload of a Job at all; one that it has admitted is stopped."""
+        key = key_of(self.workload(owner))
+        await self.client.merge(KUEUE_WORKLOADS, key, {"spec": {"active": active}})
+
+    def preempted(self):
+        """The owners of workloads that Kueue has evicted for others."""
+        return [
+            each.metadata.owner_references[0].name
+            for each in self.workloads
+            if any(one.type == "Preempted" and one.status == "True" for one in each.status.conditions or ())
+        ]
+
+    def why_not_admitted(self, owner):
+        """In Kueue's words."""
+        found = self.workload(owner)
+        told = (found and found.status.conditions) or ()
+        return next((each.message for each in told if each.type == "QuotaReserved" and each.status == "False"), "")
+
+    async def gated_by_kueue(self, name):
+        """Return once Kueue has a workload for the pod and holds it."""
+
+        def find():
+            found = self.pod(name)
+            gates = [each.name for each in (found and found.spec.scheduling_gates) or ()]
+            return ADMISSION_GATE in gates and self.workload(name)
+
+        await self.until(f"pod {name} held by Kueue", find)
 
     def pods_of(self, owner):
         """The pods of a Job or Deployment that have not ended, by the beginning of their names."""
         return [each for each in self.pods if each.metadata.name.startswith(f"{owner}-") and not each.ended]
 
+    def running_pods(self, owner):
+        return [each for each in self.pods_of(owner) if each.status.phase == "Running"]
+
     async def job_runs(self, name, count=1):
-        """The pods of a Job once that many run, with their slices."""
+        """The pods of a Job or a Deployment once that many run, with their slices."""
 
         def find():
-            found = [each for each in self.pods_of(name) if each.status.phase == "Running"]
+            found = self.running_pods(name)
             return found if len(found) == count else None
 
         found = await self.until(f"{count} pods of {name} running", find)
@@ -168,7 +280,8 @@ class QueueStage(Stage):
 
     async def delete_job(self, name):
         key = Key(self.namespace, name)
-        await self.client.delete(JOBS, key)
+        # Without a policy the API server leaves the pods of a Job behind, unlike kubectl.
+        await self.client.raw("DELETE", JOBS.path(*key), params={"propagationPolicy": "Background"})
         await self.until(f"end of the pods of {name}", lambda: not self.pods_of(name) and self.jobs.get(key) is None)
 
     def workload(self, owner):
@@ -176,6 +289,16 @@ class QueueStage(Stage):
         return next(
             (each for each in self.workloads if owner in [one.name for one in each.metadata.owner_references]), None
         )
+
+    async def healthy(self):
+        """Return once the doctor finds nothing wrong with what Kueue charges."""
+
+        async def find():
+            cluster = await ObservedCluster.read(self.client, SystemClock())
+            self._wrong = examine_queues(await KueueQuota.read(self.client), cluster)
+            return not self._wrong
+
+        await until(find, PATIENCE, lambda: "\n".join(map(str, self._wrong)))
 
     # The end ----------------------------------------------------------------------------------------------------------
 
@@ -190,14 +313,11 @@ class QueueStage(Stage):
             await self._remove(LOCAL_QUEUES, Key(self.namespace, name))
             await self._remove(CLUSTER_QUEUES, Key("", self._queues[name]))
         await self._remove(RESOURCE_FLAVORS, Key("", self.namespace))
+        for kind in (JOB_POLICY_BINDINGS, JOB_POLICIES):
+            await self._remove(kind, Key("", JOB_POLICY))
 
     async def _remove(self, resource, key):
         try:
             await self.client.delete(resource, key)
         except NotFound:
             return
-
-
-def _labels(queue, priority):
-    labels = {QUEUE_NAME: queue} if queue else {}
-    return {**labels, **({"kueue.x-k8s.io/priority-class": priority} if priority else {})}

@@ -1,20 +1,114 @@
-"""A queue of 50 GB: what Kueue charges is what slices hold, whoever asks for them."""
+"""A queue of 50 GB: at every step Kueue has charged what the slices have, whoever asks for them."""
+
+import pytest
 
 
 async def a_queue_of_fifty(stage):
+    """Two GPUs of 40 GB hold more than the queue gives out: what waits, waits for quota."""
     await stage.some_nodes(2)
     await stage.queue(50)
 
 
-async def test_ten_jobs_run_and_the_eleventh_waits_until_one_ends(stage):
+async def start(stage, kind, name):
+    """One that asks for 5 GB."""
+    if kind == "job":
+        await stage.job(name)
+    elif kind == "pod":
+        await stage.create(stage.queued_pod(name))
+    else:
+        await stage.deployment(name)
+
+
+async def runs(stage, kind, name):
+    await (stage.running(name) if kind == "pod" else stage.job_runs(name))
+
+
+async def end(stage, kind, name):
+    if kind == "pod":
+        await stage.delete(name, grace_seconds=0)
+    elif kind == "job":
+        await stage.delete_job(name)
+    else:
+        await stage.scale(name, 0)
+
+
+@pytest.mark.parametrize(
+    "kinds, last",
+    [
+        pytest.param(["job"] * 10, "job", id="Jobs, charged from their template"),
+        pytest.param(["pod"] * 10, "pod", id="pods, charged as they are stored"),
+        pytest.param(["job", "pod", "deployment"] * 3 + ["pod"], "job", id="a mixture, and a Job waits"),
+        pytest.param(["job", "deployment"] * 5, "pod", id="a mixture, and a pod waits"),
+    ],
+)
+async def test_ten_run_and_the_eleventh_starts_when_one_ends(stage, kinds, last):
     await a_queue_of_fifty(stage)
-    for number in range(10):
-        await stage.job(f"job-{number}")
-        await stage.job_runs(f"job-{number}")
+    for number, kind in enumerate(kinds):
+        await start(stage, kind, f"{kind}-{number}")
+        await runs(stage, kind, f"{kind}-{number}")
         await stage.charged(5 * (number + 1))
-    await stage.job("last")
-    await stage.job_waits("last")
+    await start(stage, last, "eleventh")
     await stage.charged(50, pending=1)
-    await stage.delete_job("job-3")
-    await stage.job_runs("last")
+    await (stage.job_waits("eleventh") if last == "job" else stage.gated_by_kueue("eleventh"))
+    assert stage.held("eleventh") == []
+    await end(stage, kinds[3], f"{kinds[3]}-3")
+    await runs(stage, last, "eleventh")
     await stage.charged(50)
+
+
+async def test_ends_of_pods_give_back_their_part(stage):
+    """A Job of three pods on a GPU; each is charged until it ends, and a pod that has succeeded until it is over."""
+    await stage.node()
+    await stage.queue(20)
+    await stage.job("sweep", count=3)
+    first, *_ = await stage.job_runs("sweep", count=3)
+    await stage.charged(15)
+    await stage.create(stage.queued_pod("next", "2g.10gb"), stage.queued_pod("short", run_for="1s"))
+    await stage.phase("short", "Succeeded")
+    await stage.gated_by_kueue("next")
+    await stage.charged(15, pending=1)
+    await stage.finish(first.metadata.name)
+    await stage.running("next")
+    await stage.charged(20)
+
+
+@pytest.mark.parametrize(
+    "slices, gb",
+    [
+        pytest.param({"1g.5gb": 2}, 10, id="two slices of a profile"),
+        pytest.param({"1g.5gb": 1, "2g.10gb": 1}, 15, id="two profiles"),
+        pytest.param({"nvidia.com/mig-1g.5gb.me": 1}, 5, id="with media engines"),
+    ],
+)
+async def test_what_a_pod_with_several_slices_is_charged(stage, slices, gb):
+    await stage.node()
+    await stage.queue(2 * gb)
+    await stage.job("job", slices)
+    await stage.job_runs("job")
+    await stage.charged(gb)
+    await stage.create(stage.queued_pod("pod", slices))
+    await stage.charged(2 * gb)
+
+
+@pytest.mark.parametrize(
+    "limits, told",
+    [
+        pytest.param({"gpu.das.com/mig-1g.5gb": 1}, "write nvidia.com/mig-* instead", id="our name"),
+        pytest.param({"nvidia.com/mig-1g.5gb": 1, "gpu.das.com/mem": 5}, "leave out gpu.das.com/mem", id="both"),
+    ],
+)
+async def test_a_job_that_would_not_be_charged_once_is_refused(stage, limits, told):
+    await stage.queue(50)
+    await stage.job_policy()
+    assert told in await stage.refused_job(limits)
+    assert not await stage.refused_job(limits, queue="")  # without a queue nobody charges it
+    await stage.delete_job("refused")
+
+
+async def test_a_profile_that_no_queue_knows_waits_for_good_and_is_told_so(stage):
+    """Kueue refuses what a queue does not cover: what the configuration lacks is not charged wrongly."""
+    await stage.queue(50)
+    await stage.create(stage.queued_pod("odd", {"example.com/fpga": 1}))
+    await stage.gated_by_kueue("odd")
+    reason = await stage.until("a reason", lambda: stage.why_not_admitted("odd"))
+    assert "example.com/fpga" in reason

@@ -6,7 +6,7 @@ from kueue_objects import IN_USE, MEMORY, NOT_COVERED, cluster_queue, kueue, sai
 from memory_server import MemoryServer
 from small_worlds import NOW, instaslice
 
-from instaslice.doctor import Finding, Invariant, ObservedKueue, examine_kueue
+from instaslice.doctor import Finding, Invariant, KueueQuota, ObservedKueue, examine_kueue
 from instaslice.doctor.observed_kueue import CONFIGURATION, parsed_configuration
 from instaslice.kube.core import CONFIG_MAPS, ConfigMap
 from instaslice.kube.meta import ObjectMeta
@@ -196,21 +196,28 @@ def test_a_configuration_is_not_looked_at_where_nobody_queues_for_slices():
     assert found(here, configured()) == []
 
 
+async def observed(server):
+    client = server.client()
+    return await ObservedKueue.read(client, await KueueQuota.read(client))
+
+
 async def test_a_cluster_without_kueue_has_no_findings():
     server = MemoryServer()
-    server.refuse("GET", "", 404)
-    assert examine_kueue(await ObservedKueue.read(server.client())) == []
-    assert [each.kind for each in server.calls] == [""]
+    server.refuse("GET", "", 404, times=2)
+    assert examine_kueue(await observed(server)) == []
+    assert {each.kind for each in server.calls} == {""}
 
 
-async def test_who_may_read_nothing_of_kueue_is_told_once():
+async def test_who_may_read_nothing_of_kueue_is_told_of_each_kind_once():
     server = MemoryServer()
-    for kind in ("workloads", "localqueues", "clusterqueues", "configmaps"):
-        server.refuse("GET", kind, 403)
-    (finding,) = examine_kueue(await ObservedKueue.read(server.client()))
-    assert (finding.invariant, finding.object) == (Invariant.NOT_CHECKED, "kueue")
-    assert finding.message.count("grant `list` on") == 3
-    assert finding.message.endswith("grant `get` on configmaps in namespace kueue-system")
+    kinds = ("clusterqueues", "configmaps", "localqueues", "workloads")
+    for kind in kinds:
+        server.refuse("GET", kind, 403, times=9)
+    client = server.client()
+    quota = await KueueQuota.read(client)
+    found = [*quota.not_checked, *examine_kueue(await ObservedKueue.read(client, quota))]
+    assert {each.invariant for each in found} == {Invariant.NOT_CHECKED}
+    assert sorted(each.object for each in found) == ["clusterqueues", CONFIG, "localqueues", "workloads"]
 
 
 @pytest.mark.parametrize("text", ["kind: Configuration\nresources: 5", "a: [", "kind: Configuration\nresources: ["])
@@ -218,17 +225,16 @@ async def test_a_configuration_that_cannot_be_read_is_not_checked(text):
     server = MemoryServer()
     meta = ObjectMeta(namespace="kueue-system", name=CONFIGURATION.name)
     server.put(CONFIG_MAPS, ConfigMap(metadata=meta, data={"c": text}))
-    (finding,) = examine_kueue(await ObservedKueue.read(server.client()))
-    assert finding.invariant is Invariant.NOT_CHECKED
-    assert finding.message.startswith(f"{CONFIG} cannot be read (")
+    (finding,) = examine_kueue(await observed(server))
+    assert (finding.invariant, finding.object) == (Invariant.NOT_CHECKED, CONFIG)
+    assert finding.message.startswith("cannot be read (")
 
 
 async def test_what_is_there_is_read():
     server = MemoryServer(now=lambda: NOW)
     server.put(KUEUE_WORKLOADS, uncovered())
     server.put(CLUSTER_QUEUES, cluster_queue())
-    read = await ObservedKueue.read(server.client())
-    (finding,) = examine_kueue(read)
+    (finding,) = examine_kueue(await observed(server))
     assert finding == Finding(
         Invariant.QUEUE_ADMITS,
         "localqueue team-a/team",

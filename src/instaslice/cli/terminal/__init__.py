@@ -4,6 +4,8 @@ finite_range    numbers on the command line
 object_name     names of Kubernetes objects
 gpu_model       GPU models
 completions     what the shell completes a word to
+command_group   commands that are imported when they are called
+quantity        amounts of a resource
 cluster_options  options that say which cluster
 given_flags     flags that the user wrote, and those without effect
 program_source  options that say where the programs of a local cluster come from
