@@ -1,10 +1,14 @@
 """What `explain`, `status` and `doctor` say of pods and Jobs that Kueue holds, by Kueue's own objects."""
 
+from datetime import UTC, datetime
+
 import msgspec
 from commands import instaslice
 
 from instaslice.kube.meta import Key
+from instaslice.kueue.hold import KueueHolds
 from instaslice.kueue.objects import CLUSTER_QUEUES, LOCAL_QUEUES
+from instaslice.kueue.snapshot import KueueSnapshot
 from instaslice.kueue.workload_state import condition_of_workload
 
 MEMORY = "gpu.das.com/mem"
@@ -30,15 +34,16 @@ async def test_who_waits_for_quota_is_told_the_position_and_who_holds_it(stage, 
 
     here = "-n", stage.namespace
     await stage.some_nodes(1)
+    await stage.priorities(high=10)
     await stage.queue(10)
     await stage.job("first", "1g.10gb")
     await stage.job_runs("first")
-    await stage.create(stage.queued_pod("second"))
-    await refused(stage, "second", f"insufficient unused quota for {MEMORY}")
-    await stage.job("third", "2g.10gb")
-    third = await refused(stage, "third", f"insufficient unused quota for {MEMORY}")
+    await stage.job("patient", "2g.10gb")
+    patient = await refused(stage, "patient", f"insufficient unused quota for {MEMORY}")
+    await stage.create(stage.queued_pod("urgent", priority="high"))
+    await refused(stage, "urgent", f"insufficient unused quota for {MEMORY}")
 
-    told = await json("explain", "pod/second", *here)
+    told = await json("explain", "pod/urgent", *here)
     assert (told["stage"], told["asks"]) == (HELD, {"1g.5gb": 1})
     kueue = told["kueue"]
     assert (kueue["state"], kueue["reason"], kueue["position"], kueue["pending"]) == ("pending", "Pending", 1, 2)
@@ -46,20 +51,20 @@ async def test_who_waits_for_quota_is_told_the_position_and_who_holds_it(stage, 
     assert [(each["used"], each["nominal"]) for each in kueue["quotas"]] == [("10", "10")]
     assert [(each["owner"], each["holds"]) for each in kueue["held_by"]] == [("Job first", {MEMORY: "10"})]
 
-    text = (await instaslice(queued.kubeconfig, "explain", "job/third", *here)).stdout
-    assert text.startswith(f"job {stage.namespace}/third: has no pods: {HELD}, 2nd of 2 in ClusterQueue ")
+    text = (await instaslice(queued.kubeconfig, "explain", "job/patient", *here)).stdout
+    assert text.startswith(f"job {stage.namespace}/patient: has no pods: {HELD}, 2nd of 2 in ClusterQueue ")
     assert f"  held by   Workload {stage.namespace}/{stage.workload('first').metadata.name} (Job first)" in text
-    named = (await instaslice(queued.kubeconfig, "explain", f"workload/{third.metadata.name}", *here)).stdout
-    assert named.splitlines()[0].removeprefix(f"workload {stage.namespace}/{third.metadata.name}: ") in text
+    named = (await instaslice(queued.kubeconfig, "explain", f"workload/{patient.metadata.name}", *here)).stdout
+    assert named.splitlines()[0].removeprefix(f"workload {stage.namespace}/{patient.metadata.name}: ") in text
 
     waiting = {each["pod"]: each for each in (await json("status"))["waiting"]}
-    second = waiting[f"{stage.namespace}/second"]
-    assert (second["stage"], second["position"]) == (HELD, None)
-    assert second["message"] == f"{HELD}, 1st of 2 in ClusterQueue {kueue['cluster_queue']}: {kueue['message']}"
+    urgent = waiting[f"{stage.namespace}/urgent"]
+    assert (urgent["stage"], urgent["position"]) == (HELD, None)
+    assert urgent["message"] == f"{HELD}, 1st of 2 in ClusterQueue {kueue['cluster_queue']}: {kueue['message']}"
 
     await stage.delete_job("first")
-    await stage.running("second")
-    assert (await json("explain", "pod/second", *here))["stage"] == "running"
+    await stage.running("urgent")
+    assert (await json("explain", "pod/urgent", *here))["stage"] == "running"
 
 
 async def test_the_pods_of_a_deployment_are_held_one_by_one(stage, queued):
@@ -96,9 +101,10 @@ async def test_what_keeps_a_workload_from_ever_being_admitted_is_found(stage, qu
         await stage.job(queue, "2g.10gb" if queue != "small" else "7g.40gb", queue=queue)
     for queue, (message, _) in told.items():
         await refused(stage, queue, message)
+    kueue = await KueueSnapshot.read(stage.client)
     for queue, (_, remedy) in told.items():
-        text = (await instaslice(queued.kubeconfig, "explain", f"job/{queue}", "-n", stage.namespace)).stdout
-        assert remedy in text, text
+        workload = kueue.workload_of(stage.jobs.get(Key(stage.namespace, queue)).metadata.uid)
+        assert remedy in KueueHolds(kueue, datetime.now(UTC)).of(workload).headline
     found = (await instaslice(queued.kubeconfig, "doctor")).stdout
     mine = {queue for queue in told if f"(Job {queue}) is never admitted" in found}
     assert mine == told.keys() - {"off"}, found
