@@ -24,6 +24,7 @@ from instaslice.cli.terminal.explained_workloads import (
 from instaslice.cli.terminal.held_workloads import (
     KUEUES_KINDS,
     find_workload,
+    held_without_pods,
     hold_of_owner,
     pods_of_workload,
     read_holds,
@@ -44,6 +45,8 @@ from instaslice.kueue.snapshot import KueueSnapshot
 from instaslice.placement import policies
 
 PODS = ("", "pod", "pods", "po")
+MOST_NAMED = 5
+"""Jobs on one line."""
 EXAMPLES = """\b
 Examples:
   instaslice explain                       all pods that wait, in the namespace of the kubeconfig's context
@@ -102,7 +105,7 @@ def command(
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             chosen = namespace or client.namespace
-            named = name is not None and kind not in PODS
+            named = kind not in PODS or name is None
             seen = await look(client, None if everywhere else chosen, policy, named=named)
             if name is None:
                 _list(seen, None if everywhere else chosen, output)
@@ -128,8 +131,8 @@ class Seen(NamedTuple):
 
 
 async def look(client: Client, namespace: str | None, policy: str, *, named: bool = False) -> Seen:
-    """For a user who may read one namespace only, the conditions of its pods. `named`: something other than a pod was,
-    which Kueue may hold before it has pods."""
+    """For a user who may read one namespace only, the conditions of its pods. `named`: not a pod is asked for but what
+    Kueue may hold before it has pods, or all that waits."""
     try:
         cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
         kueue, holds = await read_holds(client, cluster, namespace or "", named=named)
@@ -155,6 +158,9 @@ def _list(seen: Seen, namespace: str | None, output: str) -> None:
         others = f"; {len(waiting)} wait in other namespaces: -A" if waiting else ""
         click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
     if output == "text":
+        if suspended := held_without_pods(seen.kueue, namespace):
+            more = f" and {len(suspended) - MOST_NAMED} more" if len(suspended) > MOST_NAMED else ""
+            echo(f"held by Kueue, without pods: {', '.join(suspended[:MOST_NAMED])}{more}")
         for each in seen.explainer.left_out:
             echo(f"left out  {each}")
 

@@ -85,14 +85,15 @@ def kueue_configured(configuration: KueueConfiguration, instaslices: Iterable[In
             missing.append(resource)
         elif not by_input[resource].gives(names.MEMORY, profile.gb):
             wrong.append(resource)
-    if missing:
+    blocks = configuration.resources.quota_check_strategy != "IgnoreUndeclared"
+    if missing and blocks:
         message = f"does not replace {_some(missing)} by {names.MEMORY}, so Jobs that ask for them are not admitted"
         yield Finding(Invariant.QUEUE_ADMITS, ABOUT, f"{message}; {REMEDY}")
     if wrong:
         message = f"does not replace {_some(wrong)} by the GB of {names.MEMORY} in the name, with strategy Replace"
         yield Finding(Invariant.QUEUE_ADMITS, ABOUT, f"{message}; {REMEDY}")
     excluded = configuration.resources.exclude_resource_prefixes
-    if not any(names.RESOURCE.startswith(prefix) for prefix in excluded):
+    if blocks and not any(names.RESOURCE.startswith(prefix) for prefix in excluded):
         message = f"does not exclude {names.RESOURCE}*, so plain pods with slices are not admitted; {REMEDY}"
         yield Finding(Invariant.QUEUE_ADMITS, ABOUT, message)
 

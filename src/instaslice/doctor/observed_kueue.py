@@ -45,6 +45,8 @@ class Transformation(msgspec.Struct, frozen=True):
 class ChargedResources(msgspec.Struct, frozen=True, rename="camel"):
     exclude_resource_prefixes: list[str] = []
     transformations: list[Transformation] = []
+    quota_check_strategy: str = "BlockUndeclared"
+    """`IgnoreUndeclared` admits what no queue covers, and forbids prefixes."""
 
 
 class KueueConfiguration(msgspec.Struct, frozen=True):

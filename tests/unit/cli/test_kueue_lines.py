@@ -13,7 +13,7 @@ from instaslice.api.instaslice import INSTASLICES
 from instaslice.api.names import GATE
 from instaslice.cli.explain import look
 from instaslice.cli.terminal import explanations
-from instaslice.cli.terminal.held_workloads import find_workload, hold_of_owner, pods_of_workload
+from instaslice.cli.terminal.held_workloads import find_workload, held_without_pods, hold_of_owner, pods_of_workload
 from instaslice.cli.terminal.kueue_lines import kueue_lines
 from instaslice.controller.explain import Explainer
 from instaslice.controller.explanation import Stage
@@ -257,6 +257,22 @@ JOB = ObjectMeta(namespace="team-a", name="w", uid="uid-w", labels={"kueue.x-k8s
 def test_what_kueue_says_of_a_job(here, owner, suspended, headline):
     found = hold_of_owner(here, KueueHolds(here, NOW), owner, "Job", suspended=suspended)
     assert (found.headline if found else None) == headline
+
+
+SLICE = [{"nvidia.com/mig-1g.5gb": "1"}]
+
+
+@pytest.mark.parametrize("namespace, named", [("team-a", "job/train"), (None, "job/train -n team-a"), ("b", None)])
+def test_jobs_without_pods_are_named_where_all_that_waits_is_listed(namespace, named):
+    here = kueue(
+        workload("train", limits=SLICE),
+        workload("runs", limits=SLICE, admitted=ASKS),
+        workload("cpu", limits=[{"cpu": "1"}]),
+        workload("w", limits=SLICE, owner=OWN),
+        workload("alone", limits=SLICE, alone=True),
+    )
+    assert held_without_pods(here, namespace) == ([named] if named else [])
+    assert held_without_pods(None, namespace) == []
 
 
 def test_the_pods_of_a_workload_are_its_owners_or_what_its_owner_created():

@@ -191,6 +191,10 @@ def test_what_is_wrong_with_kueues_configuration(configuration, finding):
     assert found(kueue(), configuration) == [f"{CONFIG}: {finding}; {FIX}"]
 
 
+def test_a_kueue_that_ignores_what_no_queue_covers_holds_nothing_for_that():
+    assert found(kueue(), configured(quotaCheckStrategy="IgnoreUndeclared")) == []
+
+
 def test_a_configuration_is_not_looked_at_where_nobody_queues_for_slices():
     here = kueue(workload("w", limits=[{"cpu": "1"}]), queues=[cluster_queue(covered=("cpu",))])
     assert found(here, configured()) == []

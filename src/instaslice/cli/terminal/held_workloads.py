@@ -11,14 +11,17 @@ from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explanation import kueue_gates
 from instaslice.errors import BadInput
 from instaslice.kube.client import Client
-from instaslice.kube.core import Pod
+from instaslice.kube.core import PODS, Pod
 from instaslice.kube.meta import ObjectMeta
 from instaslice.kueue.hold import KueueHold, KueueHolds
 from instaslice.kueue.objects import GROUP, KUEUE_WORKLOADS, QUEUE_NAME, VERSION, KueueWorkload
 from instaslice.kueue.snapshot import KueueSnapshot
+from instaslice.kueue.workload_state import AdmissionState, admission_state, asks_for_slices
 
 KUEUES_KINDS: Final = ("workload", "workloads", "wl")
 """What users write before the slash for a Workload of Kueue."""
+
+HELD: Final = (AdmissionState.PENDING, AdmissionState.QUOTA_RESERVED, AdmissionState.DEACTIVATED)
 
 
 async def read_holds(
@@ -54,6 +57,20 @@ def hold_of_owner(
     if workload is not None:
         return holds.of(workload)
     return holds.without_workload(owner, kind) if suspended and QUEUE_NAME in owner.labels else None
+
+
+def held_without_pods(kueue: KueueSnapshot | None, namespace: str | None) -> list[str]:
+    """The Jobs and the like that ask for slices and that Kueue keeps suspended, so that no pod of theirs waits; as
+    `job/train`, or `job/train -n team-a` where no namespace is given."""
+    found = []
+    for each in (kueue.workloads if kueue is not None else None) or ():
+        where = each.metadata.namespace
+        owner = next(iter(each.metadata.owner_references), None)
+        suspended = owner is not None and owner.kind != PODS.kind and admission_state(each) in HELD
+        if owner is not None and suspended and namespace in (None, where) and asks_for_slices(each):
+            name = f"{owner.kind.lower()}/{owner.name}"
+            found.append(name if namespace else f"{name} -n {where}")
+    return sorted(found)
 
 
 def pods_of_workload(cluster: ClusterSnapshot, workload: KueueWorkload) -> list[Pod]:
