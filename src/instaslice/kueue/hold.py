@@ -3,6 +3,7 @@
 Pure. For `explain` and `status`.
 """
 
+import re
 from collections.abc import Collection
 from datetime import datetime
 
@@ -18,6 +19,7 @@ from instaslice.kueue.queue_position import is_backing_off, pending_workloads, t
 from instaslice.kueue.quota_standing import QuotaHolder, QuotaStanding, quota_holders, standings
 from instaslice.kueue.snapshot import KueueSnapshot
 from instaslice.kueue.workload_state import (
+    SAID_BY,
     AdmissionState,
     admission_state,
     charged_amounts,
@@ -27,6 +29,7 @@ from instaslice.kueue.workload_state import (
     since_when,
 )
 
+UID = re.compile(r"\bUID: ([0-9a-zA-Z-]+)")
 MOST_AHEAD = 3
 """Workloads ahead that are named."""
 KUEUE_EXPLAINS = (ObstacleKind.NAMESPACE, ObstacleKind.NOT_COVERED, ObstacleKind.TOO_MUCH)
@@ -149,7 +152,7 @@ class KueueHolds:
             reason=said.reason if said else "",
             message=_message(said, obstacle),
             remedy=_remedy(obstacle) if obstacle else _check_remedy(workload),
-            evicted=f"{evicted.reason}: {evicted.message}" if evicted else "",
+            evicted=f"{evicted.reason}: {evicted.message}{_in_favour(kueue, evicted)}" if evicted else "",
             evicted_at=evicted.last_transition_time if evicted else None,
             requests={name: humanized(name, amount, up=True) for name, amount in amounts.items()},
             quotas=standings(kueue, queue, short) if queue is not None else [],
@@ -210,10 +213,9 @@ class KueueHolds:
 
 def _said(workload: KueueWorkload, state: AdmissionState) -> Condition | None:
     """The condition that says why it is where it is."""
-    kinds = {AdmissionState.FINISHED: "Finished", AdmissionState.ADMITTED: "Admitted"}
     if state is AdmissionState.DEACTIVATED:
         return None
-    found = condition_of_workload(workload, kinds.get(state, "QuotaReserved"))
+    found = condition_of_workload(workload, SAID_BY.get(state, "QuotaReserved"))
     if found is not None and not found.message:
         return None
     if state is AdmissionState.PENDING and is_backing_off(workload) and holds_now(workload, "Evicted"):
@@ -230,6 +232,12 @@ def _message(said: Condition | None, obstacle: Obstacle | None) -> str:
 
 def _remedy(obstacle: Obstacle) -> str:
     return str(obstacle) if obstacle.kind in NEEDS_MORE else obstacle.remedy
+
+
+def _in_favour(kueue: KueueSnapshot, evicted: Condition) -> str:
+    """Kueue names the workload that it made way for by its uid."""
+    named = filter(None, (kueue.by_uid.get(uid) for uid in UID.findall(evicted.message)))
+    return "".join(f"; that is Workload {key_of(each)}" for each in named)
 
 
 def _short(amounts: dict[str, int], message: str) -> Collection[str]:

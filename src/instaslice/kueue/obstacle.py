@@ -22,6 +22,8 @@ from instaslice.kueue.workload_state import (
 QUEUES = "`instaslice kueue manifests`"
 CONFIGURATION = "`instaslice kueue manifests --config`"
 RESUMED = """-p '{"spec":{"stopPolicy":"None"}}'"""
+DEACTIVATED = "Deactivated"
+"""What the reason of an eviction starts with that goes with it: `DeactivatedDueToRequeuingLimitExceeded`."""
 
 
 class ObstacleKind(StrEnum):
@@ -90,7 +92,9 @@ def not_covered(resource: str, queue: str) -> Obstacle:
 
 def _deactivated(workload: KueueWorkload) -> Obstacle:
     evicted = condition_of_workload(workload, "Evicted")
-    why = f" ({evicted.reason}: {evicted.message})" if evicted is not None and evicted.status == "True" else ""
+    # Of an eviction before, the condition stays.
+    by_that = evicted is not None and evicted.status == "True" and evicted.reason.startswith(DEACTIVATED)
+    why = f" ({evicted.reason}: {evicted.message})" if evicted is not None and by_that else ""
     key = workload.metadata
     remedy = f"""kubectl patch workload {key.name} -n {key.namespace} --type merge -p '{{"spec":{{"active":true}}}}'"""
     return Obstacle(

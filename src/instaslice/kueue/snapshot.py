@@ -63,6 +63,10 @@ class KueueSnapshot:
         return {owner.uid: each for each in by_age for owner in each.metadata.owner_references}
 
     @cached_property
+    def by_uid(self) -> Mapping[str, KueueWorkload]:
+        return {each.metadata.uid: each for each in self.workloads or ()}
+
+    @cached_property
     def _local_queues(self) -> Mapping[Key, LocalQueue]:
         return {key_of(each): each for each in self.local_queues or ()}
 

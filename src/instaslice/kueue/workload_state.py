@@ -29,6 +29,14 @@ class AdmissionState(StrEnum):
     FINISHED = "finished"
 
 
+SAID_BY = {
+    AdmissionState.FINISHED: "Finished",
+    AdmissionState.ADMITTED: "Admitted",
+    AdmissionState.QUOTA_RESERVED: "QuotaReserved",
+}
+"""The condition that is true in a state."""
+
+
 def condition_of_workload(workload: KueueWorkload, kind: str) -> Condition | None:
     return next((each for each in workload.status.conditions or () if each.type == kind), None)
 
@@ -50,16 +58,14 @@ def admission_state(workload: KueueWorkload) -> AdmissionState:
 
 
 def since_when(workload: KueueWorkload, state: AdmissionState) -> datetime | None:
-    """When it entered the state, as far as its conditions tell."""
-    kinds = {
-        AdmissionState.FINISHED: "Finished",
-        AdmissionState.ADMITTED: "Admitted",
-        AdmissionState.QUOTA_RESERVED: "QuotaReserved",
-        AdmissionState.DEACTIVATED: "Evicted",
-    }
-    found = condition_of_workload(workload, kinds[state]) if state in kinds else None
-    if state is AdmissionState.PENDING and holds_now(workload, "Evicted"):
-        found = condition_of_workload(workload, "Evicted")
+    """When it entered the state, as far as its conditions tell: nothing says since when a workload is deactivated."""
+    match state:
+        case AdmissionState.DEACTIVATED:
+            return None
+        case AdmissionState.PENDING:
+            found = condition_of_workload(workload, "Evicted") if holds_now(workload, "Evicted") else None
+        case _:
+            found = condition_of_workload(workload, SAID_BY[state])
     return found.last_transition_time if found else workload.metadata.creation_timestamp
 
 

@@ -148,6 +148,14 @@ def refused(message, queue=None, **more):
             id="deactivated after too many attempts",
         ),
         pytest.param(
+            kueue(
+                workload("w", spec={"active": False}, conditions=[said("Evicted", "True", "Preempted", "for another")])
+            ),
+            "held by Kueue, in LocalQueue team: its Workload is deactivated; to have it queued again: kubectl patch "
+            'workload job-w -n team-a --type merge -p \'{"spec":{"active":true}}\'',
+            id="deactivated by somebody, after it was preempted",
+        ),
+        pytest.param(
             kueue(workload("w")), "held by Kueue, 1st of 1 in ClusterQueue gpus: not considered yet", id="new"
         ),
         pytest.param(
@@ -290,6 +298,15 @@ def test_who_holds_the_quota_the_longest_first():
         ("Job young", "gpus", {MEMORY: "10"}),
     ]
     assert found[0].since == NOW - timedelta(seconds=900)
+
+
+def test_who_a_workload_made_way_for():
+    message = "Preempted to accommodate a workload (UID: wl-urgent, JobUID: uid-urgent) due to prioritization"
+    low = workload("w", conditions=[said("Evicted", "True", "Preempted", message, ago=30)])
+    found = hold(kueue(low, workload("urgent", admitted=ASKS)))
+    assert found.evicted == f"Preempted: {message}; that is Workload team-a/job-urgent"
+    assert hold(kueue(low)).evicted == f"Preempted: {message}"
+    assert found.since == found.evicted_at == NOW - timedelta(seconds=30)
 
 
 def test_nobody_is_in_the_way_of_what_could_never_be_admitted():
