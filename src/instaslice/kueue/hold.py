@@ -186,7 +186,7 @@ class KueueHolds:
 
     def _queued(self, kueue: KueueSnapshot, hold: KueueHold, queue: ClusterQueue | None) -> KueueHold:
         """With its position, where the lists of all namespaces tell it."""
-        if queue is None or not kueue.whole or kueue.local_queues is None:
+        if queue is None or not kueue.whole:
             return hold
         name = hold.cluster_queue
         if name not in self._lines:

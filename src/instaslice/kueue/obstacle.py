@@ -64,12 +64,14 @@ def obstacle_of(kueue: KueueSnapshot, workload: KueueWorkload) -> Obstacle | Non
             return None
 
 
-def uncovered(workload: KueueWorkload, queue: ClusterQueue) -> list[str]:
+def uncovered(workload: KueueWorkload, queue: ClusterQueue | None) -> list[str]:
     """The resources for which Kueue found no quota in the queue, by its own message: it can be told to ignore what no
-    queue covers."""
-    covered = {name for group in queue.spec.resource_groups or () for name in group.covered_resources or ()}
+    queue covers. None is a queue that may not be read."""
+    groups = queue.spec.resource_groups or () if queue is not None else ()
+    covered = {name for group in groups for name in group.covered_resources or ()}
     said = _message(workload)
-    return [name for name in charged_amounts(workload) if name not in covered and name in said]
+    mark = "resource {}" if queue is not None else "resource {} unavailable in ClusterQueue"
+    return [name for name in charged_amounts(workload) if name not in covered and mark.format(name) in said]
 
 
 def not_covered(resource: str, queue: str) -> Obstacle:
@@ -123,27 +125,19 @@ def _of_local_queue(kueue: KueueSnapshot, workload: KueueWorkload) -> Obstacle |
 
 def _of_cluster_queue(kueue: KueueSnapshot, workload: KueueWorkload) -> Obstacle | None:
     name = kueue.cluster_queue_name(workload)
-    if not name or kueue.cluster_queues is None:
-        return None
-    about = f"clusterqueue {name}"
     queue = kueue.cluster_queue(name)
-    if queue is None:
+    if not name:
+        return None
+    if queue is not None:
+        if not_open := _not_open(queue):
+            return not_open
+    elif kueue.cluster_queues is not None:
         message = f"ClusterQueue {name} does not exist"
-        return Obstacle(
-            ObstacleKind.NO_QUEUE,
-            about,
-            message,
-            f"create it, or name another in LocalQueue {workload.spec.queue_name}",
-        )
-    if queue.spec.stop_policy != "None":
-        return _stopped(queue, "ClusterQueue", about, f"clusterqueue {name}")
-    active = next((each for each in queue.status.conditions or () if each.type == "Active"), None)
-    if active is not None and active.status == "False":
-        message = f"ClusterQueue {name} is inactive ({active.reason}: {active.message})"
-        return Obstacle(ObstacleKind.INACTIVE, about, message, "create what it names, or take it out of the queue")
+        remedy = f"create it, or name another in LocalQueue {workload.spec.queue_name}"
+        return Obstacle(ObstacleKind.NO_QUEUE, f"clusterqueue {name}", message, remedy)
     said = _message(workload)
     if "doesn't match ClusterQueue selector" in said:
-        return _other_namespace(workload, queue)
+        return _other_namespace(workload, name, queue)
     if missing := uncovered(workload, queue):
         return not_covered(missing[0], name)
     if "maximum capacity" in said:
@@ -156,6 +150,18 @@ def _of_cluster_queue(kueue: KueueSnapshot, workload: KueueWorkload) -> Obstacle
     return None
 
 
+def _not_open(queue: ClusterQueue) -> Obstacle | None:
+    name = queue.metadata.name
+    about = f"clusterqueue {name}"
+    if queue.spec.stop_policy != "None":
+        return _stopped(queue, "ClusterQueue", about, about)
+    active = next((each for each in queue.status.conditions or () if each.type == "Active"), None)
+    if active is None or active.status != "False":
+        return None
+    message = f"ClusterQueue {name} is inactive ({active.reason}: {active.message})"
+    return Obstacle(ObstacleKind.INACTIVE, about, message, "create what it names, or take it out of the queue")
+
+
 def _stopped(queue: ClusterQueue | LocalQueue, kind: str, about: str, argument: str) -> Obstacle:
     message = f"{kind} {queue.metadata.name} is stopped ({queue.spec.stop_policy})"
     return Obstacle(
@@ -163,21 +169,17 @@ def _stopped(queue: ClusterQueue | LocalQueue, kind: str, about: str, argument: 
     )
 
 
-def _other_namespace(workload: KueueWorkload, queue: ClusterQueue) -> Obstacle:
-    name, namespace = queue.metadata.name, workload.metadata.namespace
-    wanted = _selected(queue.spec.namespace_selector)
-    message = f"ClusterQueue {name} does not take workloads of namespace {namespace}"
-    remedy = (
-        f"label the namespace as its namespaceSelector says ({wanted}), or use a LocalQueue of another ClusterQueue"
-        if wanted
-        else "it has no namespaceSelector, which selects none: an empty one ({}) selects all"
-    )
+def _other_namespace(workload: KueueWorkload, name: str, queue: ClusterQueue | None) -> Obstacle:
+    message = f"ClusterQueue {name} does not take workloads of namespace {workload.metadata.namespace}"
+    selector = queue.spec.namespace_selector if queue is not None else LabelSelector()
+    wanted = f" ({selected})" if selector is not None and (selected := _selected(selector)) else ""
+    remedy = f"label the namespace as its namespaceSelector says{wanted}, or use a LocalQueue of another ClusterQueue"
+    if selector is None:
+        remedy = "it has no namespaceSelector, which selects none: an empty one ({}) selects all"
     return Obstacle(ObstacleKind.NAMESPACE, f"clusterqueue {name}", message, remedy)
 
 
-def _selected(selector: LabelSelector | None) -> str:
-    if selector is None:
-        return ""
+def _selected(selector: LabelSelector) -> str:
     labels = [f"{name}={value}" for name, value in sorted((selector.match_labels or {}).items())]
     return ", ".join([*labels, *_expressions(selector)])
 

@@ -36,7 +36,7 @@ class KueueSnapshot:
     local_queues: Sequence[LocalQueue] | None = ()
     cluster_queues: Sequence[ClusterQueue] | None = ()
     whole: bool = True
-    """Whether workloads are those of all namespaces, and not of one."""
+    """Whether workloads and LocalQueues are those of all namespaces, and not of one."""
     not_read: Sequence[str] = ()
 
     @classmethod
@@ -46,15 +46,10 @@ class KueueSnapshot:
         if not await is_served(client):
             return None
         notes: list[str] = []
-        workloads = await _list(client, KUEUE_WORKLOADS, notes)
-        local_queues = await _list(client, LOCAL_QUEUES, notes)
-        whole = workloads is not None
-        if namespace and workloads is None:
-            workloads = await _list(client, KUEUE_WORKLOADS, [], Selector(namespace))
-        if namespace and local_queues is None:
-            local_queues = await _list(client, LOCAL_QUEUES, [], Selector(namespace))
-        cluster_queues = await _list(client, CLUSTER_QUEUES, notes)
-        return cls(workloads, local_queues, cluster_queues, whole, notes)
+        workloads, whole = await _list(client, KUEUE_WORKLOADS, notes, namespace)
+        local_queues, all_queues = await _list(client, LOCAL_QUEUES, notes, namespace)
+        cluster_queues, _ = await _list(client, CLUSTER_QUEUES, notes)
+        return cls(workloads, local_queues, cluster_queues, whole and all_queues, notes)
 
     @cached_property
     def _by_owner(self) -> Mapping[str, KueueWorkload]:
@@ -109,17 +104,29 @@ async def is_served(client: Client) -> bool:
 
 
 async def _list(
-    client: Client, resource: Resource[K], notes: list[str], selector: Selector = EVERYTHING
-) -> list[K] | None:
-    found: list[K] = []
+    client: Client, resource: Resource[K], notes: list[str], namespace: str = ""
+) -> tuple[list[K] | None, bool]:
+    """What may be listed, and whether that is all."""
     try:
-        async for page in client.pages(resource, selector):
-            found += page.items or ()
-            notes += [f"{resource.kind} {key_of(each)}: {each.error}" for each in page.unreadable]
+        return await _pages(client, resource, notes), True
     except (Forbidden, NotFound) as error:
-        notes.append(
-            f"Kueue's {resource.plural} may not be listed ({error.status} {error.reason}): "
-            f"grant `list` on {resource.plural}.{resource.group}"
-        )
-        return None
+        grant = f"grant `list` on {resource.plural}.{resource.group}"
+        why = f"may not be listed ({error.status} {error.reason}): {grant}"
+    if namespace:
+        try:
+            found = await _pages(client, resource, notes, Selector(namespace))
+        except (Forbidden, NotFound):
+            pass
+        else:
+            notes.append(f"Kueue's {resource.plural} of other namespaces {why} in the whole cluster")
+            return found, False
+    notes.append(f"Kueue's {resource.plural} {why}")
+    return None, False
+
+
+async def _pages(client: Client, resource: Resource[K], notes: list[str], selector: Selector = EVERYTHING) -> list[K]:
+    found: list[K] = []
+    async for page in client.pages(resource, selector):
+        found += page.items or ()
+        notes += [f"{resource.kind} {key_of(each)}: {each.error}" for each in page.unreadable]
     return found

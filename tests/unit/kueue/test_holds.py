@@ -199,6 +199,25 @@ def test_the_reason_in_one_sentence(here, headline):
     assert hold(here).headline == headline
 
 
+@pytest.mark.parametrize(
+    "message, asks, remedy",
+    [
+        pytest.param(
+            TOO_MUCH, {MEMORY: "40"}, "no workload that ends helps: ask for less, or raise the quota", id="size"
+        ),
+        pytest.param(NOT_COVERED.format(MEMORY), ASKS, "add gpu.das.com/mem to its coveredResources", id="coverage"),
+        pytest.param(ELSEWHERE, ASKS, "label the namespace as its namespaceSelector says, or use", id="namespace"),
+        pytest.param(IN_USE, ASKS, "", id="quota in use"),
+    ],
+)
+def test_what_would_help_is_said_to_who_may_not_read_the_queue(message, asks, remedy):
+    here = KueueSnapshot([workload("w", why=message, requests=asks)], [local_queue()], None, whole=False)
+    found = hold(here)
+    assert found.remedy if remedy else not found.remedy
+    assert remedy in found.remedy
+    assert (found.quotas, found.held_by, found.position) == ([], [], None)
+
+
 def test_a_message_that_names_no_resource_of_the_workload_is_no_missing_quota():
     """Kueue can be told to ignore what no queue covers; the workload then waits for something else."""
     here = refused(IN_USE, requests={**ASKS, "example.com/x": "1"})
