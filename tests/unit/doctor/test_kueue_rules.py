@@ -107,8 +107,19 @@ def test_what_keeps_a_workload_from_ever_being_admitted(here, finding):
         pytest.param(kueue(uncovered(limits=[{"cpu": "1"}], resource="example.com/x")), id="one without slices"),
         pytest.param(kueue(uncovered(conditions=[said("Finished", "True")])), id="one that has finished"),
         pytest.param(
-            kueue(workload("w", limits=[{NVIDIA: "1"}, {MEMORY: "8"}], requests={MEMORY: "13"}, why=IN_USE)),
+            kueue(workload("w", limits=[{NVIDIA: "1"}, {MEMORY: "8"}], requests={MEMORY: "26"}, why=IN_USE, count=2)),
             id="memory of a container beside the one with the slice",
+        ),
+        pytest.param(
+            kueue(
+                workload(
+                    "w",
+                    limits=[{NVIDIA: "1", MEMORY: "5"}],
+                    requests={MEMORY: "10"},
+                    conditions=[said("Finished", "True")],
+                )
+            ),
+            id="one that was to be charged twice, and has finished",
         ),
         pytest.param(
             kueue(workload("w", limits=[{NVIDIA: "1", MEMORY: "5"}], requests={MEMORY: "5"}, why=IN_USE)),

@@ -294,6 +294,16 @@ def test_the_quota_with_what_is_borrowed_and_what_the_cohort_has():
     assert found.cohort == "lab"
 
 
+def test_queues_without_a_cohort_lend_nothing_to_each_other():
+    here = kueue(
+        workload("w", why=IN_USE, requests=ASKS),
+        workload("apart", admitted={MEMORY: "10"}, in_queue="apart"),
+        queues=[cluster_queue(), cluster_queue("apart", used=10)],
+    )
+    found = hold(here)
+    assert ([each.cohort_queues for each in found.quotas], found.held_by) == ([1], [])
+
+
 def test_the_quota_of_what_kueue_names_is_shown_beside_that_of_gpu_memory():
     message = IN_USE.replace(MEMORY, "cpu")
     found = hold(kueue(workload("w", why=message, requests=ASKS)))
