@@ -70,7 +70,11 @@ def start(plane: ControlPlane, processes: Processes) -> None:
     for file, source in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         shutil.copyfile(source, certificates / file)
     config = etc / "config.yaml"
-    config.write_text(yaml.safe_dump(_config(plane, certificates), sort_keys=False))
+    text = yaml.safe_dump(_config(plane, certificates), sort_keys=False)
+    if not config.exists() or config.read_text() != text:
+        # It reads it once. One that an older version of ours started would charge slices by other rules.
+        processes.kill(NAME)
+        config.write_text(text)
     flags = [f"--config={config}", "--feature-gates=VisibilityOnDemand=false"]
     argv = [*_with_own_etc(etc), str(plane.programs[NAME]), *flags]
     processes.start(NAME, argv, env={"KUBECONFIG": str(plane.kubeconfig(NAME))})

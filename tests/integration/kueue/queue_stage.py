@@ -294,13 +294,27 @@ class QueueStage(Stage):
         """Return once the doctor finds nothing wrong with what Kueue charges."""
 
         async def find():
-            cluster = await ObservedCluster.read(self.client, SystemClock())
-            self._wrong = examine_queues(await KueueQuota.read(self.client), cluster)
+            self._wrong = await self.found_by_the_doctor()
             return not self._wrong
 
-        await until(find, PATIENCE, lambda: "\n".join(map(str, self._wrong)))
+        await until(find, PATIENCE, lambda: "\n".join(self._wrong))
+
+    async def found_by_the_doctor(self):
+        """What it finds wrong with what Kueue charges."""
+        cluster = await ObservedCluster.read(self.client, SystemClock())
+        return [str(each) for each in examine_queues(await KueueQuota.read(self.client), cluster)]
 
     # The end ----------------------------------------------------------------------------------------------------------
+
+    async def free(self):
+        """Return once no pod of the story is promised anything, and no slice is left. The entries of both are removed
+        some seconds later, with the next write."""
+
+        def find():
+            left = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
+            return not any(each.wanted for each in self.held()) and all(each.state == "deleted" for each in left)
+
+        await self.until("slots back", find)
 
     async def clear(self):
         """Whatever was in the queues is gone, then the quota is free, then the queues are gone."""
@@ -308,7 +322,7 @@ class QueueStage(Stage):
             await self.client.raw("DELETE", kind.path(self.namespace), params={"propagationPolicy": "Background"})
         await self.until("no jobs", lambda: not len(self.jobs))
         await super().clear()
-        await self.until("quota back", lambda: self.total() == 0 and not len(self.workloads))
+        await self.until("quota back", lambda: self.total() == 0)
         for name in self._queues:
             await self._remove(LOCAL_QUEUES, Key(self.namespace, name))
             await self._remove(CLUSTER_QUEUES, Key("", self._queues[name]))

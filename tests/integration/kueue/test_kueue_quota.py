@@ -1,5 +1,6 @@
 """A queue of 50 GB: at every step Kueue has charged what the slices have, whoever asks for them."""
 
+import manifests
 import pytest
 
 
@@ -81,7 +82,7 @@ async def test_ends_of_pods_give_back_their_part(stage):
     ],
 )
 async def test_what_a_pod_with_several_slices_is_charged(stage, slices, gb):
-    await stage.node()
+    await stage.node(gpus=2)
     await stage.queue(2 * gb)
     await stage.job("job", slices)
     await stage.job_runs("job")
@@ -103,6 +104,23 @@ async def test_a_job_that_would_not_be_charged_once_is_refused(stage, limits, to
     assert told in await stage.refused_job(limits)
     assert not await stage.refused_job(limits, queue="")  # without a queue nobody charges it
     await stage.delete_job("refused")
+
+
+@pytest.mark.parametrize(
+    "limits, told",
+    [
+        pytest.param({"gpu.das.com/mig-1g.5gb": 1}, "is charged 0 GB of GPU memory", id="our name"),
+        pytest.param({"nvidia.com/mig-1g.5gb": 1, "gpu.das.com/mem": 5}, "is charged 10 GB of GPU memory", id="both"),
+    ],
+)
+async def test_without_the_policy_the_doctor_finds_such_a_job(stage, limits, told):
+    await stage.node()
+    await stage.queue(50)
+    await stage.job("train", containers=[manifests.container(limits=limits)])
+    await stage.job_runs("train")
+    found = await stage.found_by_the_doctor()
+    assert [told in each and "for slices of 5 GB" in each for each in found] == [True]
+    await stage.delete_job("train")
 
 
 async def test_a_profile_that_no_queue_knows_waits_for_good_and_is_told_so(stage):
