@@ -43,6 +43,8 @@ async def test_who_waits_for_quota_is_told_the_position_and_who_holds_it(stage, 
     await stage.create(stage.queued_pod("urgent", priority="high"))
     await refused(stage, "urgent", f"insufficient unused quota for {MEMORY}")
 
+    await stage.charged(10, pending=2)
+
     told = await json("explain", "pod/urgent", *here)
     assert (told["stage"], told["asks"]) == (HELD, {"1g.5gb": 1})
     kueue = told["kueue"]
