@@ -4,6 +4,7 @@ Run by `make generate`.
 """
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,9 @@ def page() -> str:
     schema = json.loads((CHART / "values.schema.json").read_text())
     parts = [HEAD]
     for key, node in yaml.compose(text).value:
-        rows = list(_rows(text.splitlines(), key, node, schema["properties"][key.value], f"{key.value}"))
-        table = "\n".join(f"| `{path}` | {default} | {about} |" for path, default, about in rows)
+        about = _resolved(schema["properties"][key.value], schema["$defs"])
+        rows = list(_rows(text.splitlines(), key, node, about, f"{key.value}"))
+        table = "\n".join(f"| `{path}` | {default} | {meaning} |" for path, default, meaning in rows)
         parts.append(f"## `{key.value}`\n\n| value | default | |\n|---|---|---|\n{table}\n")
     return "\n".join(parts)
 
@@ -42,8 +44,18 @@ def _rows(
     default = json.dumps(yaml.safe_load(yaml.serialize(node)))
     choices = [json.dumps(each) for each in schema.get("enum", ()) if each is not None]
     about = [_comment(lines, key.start_mark.line)]
+    if not about[0]:
+        sys.exit(f"{path}: say above it in values.yaml what it is")
     about += [f"One of {', '.join(f'`{each}`' for each in choices)}."] if choices else []
     yield path, f"`{default}`" if default not in ("null", '""') else "", " ".join(filter(None, about))
+
+
+def _resolved(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """The schema with what its references stand for in their place."""
+    if isinstance(schema, dict):
+        name = schema.get("$ref", "").removeprefix("#/$defs/")
+        return {key: _resolved(each, definitions) for key, each in (definitions[name] if name else schema).items()}
+    return schema
 
 
 def _comment(lines: list[str], at: int) -> str:

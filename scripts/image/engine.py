@@ -45,6 +45,7 @@ class Engine:
         if self.name == "docker":
             self._run("buildx", "build", "--push", "--tag", image, *flags)
         else:
+            self.free_name(image)
             self._run("build", "--manifest", image, *flags)
 
     def push(self, image: str) -> None:
@@ -100,6 +101,14 @@ class Engine:
                 self._run("rm", container)
         else:
             self._run("import", "--change", f"ENV {path}", str(tarball), image)
+
+    def free_name(self, image: str) -> None:
+        # A build adds its images to a list that exists, behind those of the build before, which nodes would then take;
+        # and it refuses a name that an image of one platform has.
+        if self._succeeds(["manifest", "exists", image]):
+            self._run("manifest", "rm", image)
+        elif self.has(image):
+            self.remove(image)
 
     def _build_flags(self, context: Path, base: str | None, secrets: Mapping[str, Path]) -> list[str]:
         arguments = [f"BASE={base}"] if base else []

@@ -6,6 +6,7 @@ The changelog is left out: it also names what an earlier version had.
 import importlib
 import re
 import shlex
+import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from instaslice.cli.main import COMMANDS, instaslice
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "instaslice"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("designs/*.md")])
+PAGES = sorted(page for folder in ("", "docs/**/", "designs/", "charts/*/") for page in ROOT.glob(f"{folder}*.md"))
 PAGES.remove(ROOT / "CHANGELOG.md")
 
 FENCED = re.compile(r"^```\w*\n(.*?)^```|^((?: {4}.*\n)+)", re.MULTILINE | re.DOTALL)
@@ -83,6 +84,11 @@ def targets(text):
 @pytest.mark.parametrize("page, target", everywhere(targets))
 def test_a_make_target_exists(page, target):
     assert target in TARGETS
+
+
+def test_make_help_lists_every_target():
+    done = subprocess.run(["make", "--silent", "help"], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert TARGETS - set(done.stdout.split()) == {"help"}
 
 
 def flags_of(words: Sequence[str]) -> set[str]:

@@ -46,13 +46,19 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 terminationMessagePolicy: FallbackToLogsOnError
 {{- end }}
 
-{{- define "instaslice.pod" -}}
-{{- with .root.Values.image.pullSecrets }}
+{{- define "instaslice.pullSecrets" -}}
+{{- with .Values.image.pullSecrets -}}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
 {{- end }}
+{{- end }}
+
+{{- define "instaslice.pod" -}}
+{{- with include "instaslice.pullSecrets" .root }}
+{{- . }}
+{{ end -}}
 serviceAccountName: instaslice-{{ .component }}
 enableServiceLinks: false
 {{- if or .root.Values.priorityClass.create .root.Values.priorityClass.name }}
@@ -211,4 +217,52 @@ nvidia.com/gpu.present: "true"
 {{- end }}
 {{- end }}
 {{- without (uniq $folders) (clean .Values.agent.cdiDir) | toJson }}
+{{- end }}
+
+{{/* The name of a GPU model that is given by its name or by a short one. */}}
+{{- define "instaslice.model" -}}
+{{- get (.root.Files.Get "files/models.yaml" | fromYaml).names .model | default .model }}
+{{- end }}
+
+{{/* The profiles of a GPU model, as JSON. */}}
+{{- define "instaslice.profiles" -}}
+{{- get (.root.Files.Get "files/models.yaml" | fromYaml).profiles (include "instaslice.model" .) | toJson }}
+{{- end }}
+
+{{/* What of the cluster the agent will find, as JSON: `nodes` in all (0 without a cluster), `ours` that its selector
+selects, and `model` of their GPUs by the label of NVIDIA's feature discovery, if it is known. */}}
+{{- define "instaslice.nodesOfAgent" -}}
+{{- $wanted := include "instaslice.agentNodes" . | fromYaml }}
+{{- $products := (.Files.Get "files/models.yaml" | fromYaml).products }}
+{{- $found := dict "nodes" 0 "ours" 0 "model" "" }}
+{{- range (lookup "v1" "Node" "" "").items }}
+{{- $labels := dig "metadata" "labels" dict . }}
+{{- $ours := true }}
+{{- range $key, $value := $wanted }}
+{{- if ne (toString (get $labels $key)) (toString $value) }}
+{{- $ours = false }}
+{{- end }}
+{{- end }}
+{{- $_ := set $found "nodes" (add1 $found.nodes) }}
+{{- if $ours }}
+{{- $_ := set $found "ours" (add1 $found.ours) }}
+{{- $_ := set $found "model" ($found.model | default (get $products (get $labels "nvidia.com/gpu.product"))) }}
+{{- end }}
+{{- end }}
+{{- $found | toJson }}
+{{- end }}
+
+{{/* The profile that `helm test` asks for: the smallest of a model that the cluster is known to have. */}}
+{{- define "instaslice.testProfile" -}}
+{{- if .Values.test.profile }}
+{{- .Values.test.profile }}
+{{- else }}
+{{- $model := "A100-40GB" }}
+{{- if .Values.agent.emulated.enabled }}
+{{- $model = .Values.agent.emulated.model }}
+{{- else }}
+{{- $model = (include "instaslice.nodesOfAgent" . | fromJson).model | default (.Values.webhook.models | default list | first) | default $model }}
+{{- end }}
+{{- first (include "instaslice.profiles" (dict "root" $ "model" $model) | fromJsonArray) }}
+{{- end }}
 {{- end }}

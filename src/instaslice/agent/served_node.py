@@ -8,6 +8,7 @@ from instaslice.agent.gpu_source import ApplyAnnotations, Warn
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.node import NodeAgent
 from instaslice.api.instaslice import Instaslice, InstasliceStatus
+from instaslice.api.reasons import ServingReason
 from instaslice.kube.clock import Clock
 from instaslice.kube.coalescing_writer import CoalescingWriter
 from instaslice.kube.core import Node
@@ -16,6 +17,8 @@ RESYNC_SECONDS = 60.0
 """Between two checks of hardware and status that no event asked for: somebody may have changed them by hand."""
 LAZY_SECONDS = 5.0
 """Between two writes that nobody waits for, such as which spec was seen: they would double our writes."""
+SILENCE_SECONDS = 10.0
+"""How long no kubelet listens before people are warned. Each start of agent or kubelet takes seconds of registering."""
 
 
 @dataclass
@@ -36,6 +39,9 @@ class ServedNode:
     """As it is now, whether or not it has been written."""
     reported: bool = False
     """Whether this process has written a status, or found it as it is."""
+    silent_since: float | None = None
+    """When we last saw the kubelet stop listening; None while it listens."""
+    silence_warned: bool = False
 
     def serves(self, node: Node, gpus: Hashable, instaslice: Instaslice) -> bool:
         """Whether all three are still the same."""
@@ -51,7 +57,7 @@ class ServedNode:
         self._update_devices(instaslice)
         self.agent.advance()
         self._update_devices(instaslice)
-        waits = [await self._report(), self.agent.next_due()]
+        waits = [self._warn_of_silence(), await self._report(), self.agent.next_due()]
         waits.append(max(0.0, self.resynced_at + RESYNC_SECONDS - self.clock.monotonic()))
         return min(wait for wait in waits if wait is not None)
 
@@ -71,6 +77,25 @@ class ServedNode:
         slices = self.agent.slices
         self.devices.update(instaslice.spec.allocations, report.usable(slices), report.foreign(slices), self.agent.gpus)
 
+    def _warn_of_silence(self) -> float | None:
+        """Warn once of a kubelet that has not listened for a while; the seconds until that is due. The condition does
+        not wait for it: a pod that is sent here meanwhile would be refused."""
+        silence = self.devices.kubelet_silence if self.devices is not None else ""
+        if not silence:
+            self.silent_since, self.silence_warned = None, False
+            return None
+        now = self.clock.monotonic()
+        if self.silent_since is None:
+            self.silent_since = now
+        if self.silence_warned:
+            return None
+        remaining = self.silent_since + SILENCE_SECONDS - now
+        if remaining > 0:
+            return remaining
+        self.silence_warned = True
+        self.warn(ServingReason.KUBELET_SILENT, "Check", silence)
+        return None
+
     async def _report(self) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
         status = self.agent.status(self.devices.kubelet_silence if self.devices else "")
@@ -88,7 +113,8 @@ class ServedNode:
         await self.writer.patch(status, ops)
         self.reported = True
         for each in report.worsened(before, status):
-            self.warn(each.reason, "Check", each.message)
+            if each.reason != ServingReason.KUBELET_SILENT:
+                self.warn(each.reason, "Check", each.message)
         return None
 
     def _delay(self, status: InstasliceStatus) -> float:

@@ -1,6 +1,7 @@
 """`instaslice webhook`: the admission webhook as a process."""
 
 import asyncio
+import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -25,6 +26,8 @@ from instaslice.webhook import quota_notice
 from instaslice.webhook.certificate_sources import SecretSource, start
 from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
 from instaslice.webhook.server import RESULTS, Webhook, serving
+
+log = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 5.0
 """Between reporting that we stop and stopping."""
@@ -112,7 +115,8 @@ def command(
     kubeconfig: Path | None,
 ) -> None:
     """Gate the pods that ask for slices, and reject those that no node could ever serve."""
-    webhook = Webhook(LargestNode(chosen or models.known(), max_gpus))
+    clock = SystemClock()
+    webhook = Webhook(LargestNode(chosen or models.known(), max_gpus), clock)
     registries.read_from(
         observing.registry,
         lambda: [(ADMISSIONS, {(result,): webhook.answered[result] for result in RESULTS})],
@@ -126,7 +130,6 @@ def command(
             kind.convert(part, None, None)
         except click.BadParameter as error:
             raise click.BadParameter(error.message, param_hint="--secret") from None
-    clock = SystemClock()
 
     async def stop_serving() -> None:
         webhook.draining = True
@@ -149,7 +152,7 @@ def command(
             await start(certificates, clock)
             async with serving(webhook, certificates.context, host=host, port=port) as bound:
                 observing.health.not_ready = lambda: "stopping" if webhook.draining else ""
-                click.echo(f"serving on port {bound}")
+                log.info("admission reviews are served on port %d", bound)
                 async with asyncio.TaskGroup() as group:
                     noticing = group.create_task(quota_notice.report(client)) if client else None
                     await run_until_signalled(renew(certificates, clock, every=check_every), drain=stop_serving)

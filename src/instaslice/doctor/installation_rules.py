@@ -25,6 +25,7 @@ from instaslice.doctor.renamed_rules import pod_seen, quota_counts
 from instaslice.kube.core import Node, Pod
 
 FIX_WEBHOOK: Final = "apply the webhook's configuration again"
+WHO_FILLS_IN: Final = "the webhook fills it in, or cert-manager's cainjector with certManager.enabled"
 FIX_FOREIGN: Final = "find out who changed it; delete it, and apply it again"
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 FIX_POLICIES: Final = "apply the policies again"
@@ -110,12 +111,12 @@ def _faults(hook: RegisteredWebhook, installation: Installation) -> Iterator[str
         yield f"has an objectSelector, and pods that it does not select get no slices; {FIX_WEBHOOK}"
     if not hook.client_config.ca_bundle:
         if hook.client_config.service is not None:
-            yield "has no caBundle, so the API server does not trust the webhook, which fills it in; does it run?"
+            yield f"has no caBundle, so the API server does not trust the webhook; {WHO_FILLS_IN}: does it run?"
         return
     try:
         bundle = x509.load_pem_x509_certificates(base64.b64decode(hook.client_config.ca_bundle, validate=True))
     except (binascii.Error, ValueError):
-        yield "has a caBundle that is no certificate; empty it, and the webhook fills it in"
+        yield f"has a caBundle that is no certificate; empty it: {WHO_FILLS_IN}"
         return
     ends = max(each.not_valid_after_utc for each in bundle)
     if ends <= installation.now:

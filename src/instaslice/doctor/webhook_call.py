@@ -109,7 +109,8 @@ async def _connect(host: str, port: int, name: str, context: ssl.SSLContext) -> 
     except ssl.SSLCertVerificationError as error:
         return Answer(
             failed=f"the certificate at {host}:{port} is not one that the caBundle trusts for {name} "
-            f"({error.verify_message}); restart the webhook, which writes its authority there"
+            f"({error.verify_message}); restart the webhook, which writes its authority there, or see whether "
+            "cert-manager's cainjector runs, which does so with certManager.enabled"
         )
     except ssl.SSLError as error:
         return Answer(failed=f"{host}:{port} does not speak TLS ({error.reason}); does something else listen there?")

@@ -97,7 +97,7 @@ def _named(name: str, offered: tuple[str, ...]) -> Model:
     wanted = name.strip().lower()
     found = _index().get(wanted)
     if found is None and wanted:
-        beginning = [model for model in known() if model.name.lower().startswith(f"{wanted}-")]
+        beginning = _beginning_with(wanted)
         found = beginning[0] if len(beginning) == 1 else None
     if found is None:
         near = nearest(name, offered)
@@ -106,9 +106,21 @@ def _named(name: str, offered: tuple[str, ...]) -> Model:
     return found
 
 
+def _beginning_with(word: str) -> list[Model]:
+    return [model for model in known() if model.name.lower().startswith(f"{word.lower()}-")]
+
+
 def names() -> tuple[str, ...]:
     """The names of all known models, in the order of the file."""
     return tuple(model.name for model in known())
+
+
+def short_names() -> dict[str, Model]:
+    """Beginnings of names that only one model has (`H200`), which `named` understands as well."""
+    words = [model.name.split("-") for model in known()]
+    beginnings = {"-".join(parts[:count]) for parts in words for count in range(1, len(parts))}
+    found = {each: _beginning_with(each) for each in sorted(beginnings - set(names()))}
+    return {each: having[0] for each, having in found.items() if len(having) == 1}
 
 
 @cache

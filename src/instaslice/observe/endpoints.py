@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from instaslice.errors import BadInput
+from instaslice.kube.clock import Clock
 from instaslice.observe.access import Access
 from instaslice.observe.connections import listening
 
@@ -65,11 +66,13 @@ def application(registry: CollectorRegistry, health: ProcessHealth, access: Acce
 
 
 @asynccontextmanager
-async def serving(app: web.Application, address: Address, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+async def serving(
+    app: web.Application, address: Address, tls: ssl.SSLContext | None = None, *, clock: Clock
+) -> AsyncIterator[int]:
     """Serve while inside; yields the port, which the system chooses for 0. Raises BadInput where it cannot listen."""
     async with AsyncExitStack() as stack:
         try:
-            port = await stack.enter_async_context(listening(app, address.host or None, address.port, tls))
+            port = await stack.enter_async_context(listening(app, address.host or None, address.port, tls, clock=clock))
         except OSError as error:
             raise BadInput(_why_not(address, error)) from None
         yield port

@@ -10,6 +10,7 @@
     quota_notice         says at start which quotas count nothing any more
     policy               what users may not do to the pods we changed
     agent_policy         what the agent of one node may not do to the objects of others
+    uninstall_policy     why the chart is not uninstalled while pods hold slices
     certificates         our authority and when it is renewed
     certificate_sources  where the live TLS context comes from: a Secret that replicas share
 

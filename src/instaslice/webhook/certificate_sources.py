@@ -3,6 +3,7 @@
 import logging
 import ssl
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 from cryptography import x509
@@ -36,7 +37,8 @@ STATE = "state.json"
 class SecretSource:
     """Our own authority, its state in a Secret that all replicas share, its certificates in our configuration.
 
-    Replicas need no leader: a refresh starts from the Secret and is written only if nobody wrote in between.
+    Replicas need no leader: a refresh starts from the Secret and is written only if nobody wrote in between. A Secret
+    that is deleted is written again by a replica that has read it.
     """
 
     def __init__(
@@ -62,6 +64,13 @@ class SecretSource:
         while True:
             found = await self._read()
             before = _state(found)
+            if before is None and self.state is not None:
+                # It was deleted while we run. With a new authority, other replicas would serve what nobody trusts until
+                # their next refresh; so it is written again as it was, and read like any other.
+                log.warning("secret %s was deleted or emptied: writing it again", self._secret)
+                with suppress(Conflict):
+                    await self._write(found, self.state)
+                continue
             # What became trusted only now has not reached every API server: this refresh must not build on it.
             if before is not None and await self._trust(before):
                 self._load(before)
@@ -144,6 +153,6 @@ def _state(secret: Secret | None) -> AuthorityState | None:
         x509.load_pem_x509_certificates(state.trusted.encode())
     except (msgspec.DecodeError, ssl.SSLError, ValueError) as error:
         key = key_of(secret)
-        remedy = "delete the Secret, and a new authority is made"
+        remedy = "delete the Secret: a replica that runs writes its own again, otherwise a new authority is made"
         raise BadInput(f"secret {key}: {STATE} cannot be read ({error}); {remedy}") from None
     return state

@@ -3,18 +3,20 @@
 Stateless, so replicas need not know of each other, and a dry run is answered like any other request.
 """
 
-import asyncio
 import logging
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from instaslice.observe.connections import SECONDS, listening
+from instaslice.kube.clock import Clock
+from instaslice.observe.connections import PATIENCE, abort, listening
+from instaslice.observe.fair_semaphore import FairSemaphore
 from instaslice.observe.logs import about
 from instaslice.webhook import review
 from instaslice.webhook.errors import Rejected
@@ -30,19 +32,21 @@ MAX_BYTES: Final = 8 << 20
 SMALL_BYTES: Final = 32 << 10
 """A pod is rarely larger. Reviews up to here are read at once."""
 MOST_LARGE: Final = 2
-"""Reviews above that are read so many at a time, others wait: in memory, each takes a multiple of its size."""
+"""Reviews above that are read so many at a time, others wait: in memory, each takes a multiple of its size. One that
+does not arrive while others wait ends as a connection does."""
 
 
 class Webhook:
     """Answers admission reviews. Set `draining` some seconds before stopping: connections that are still used are
     closed one by one."""
 
-    def __init__(self, largest: LargestNode) -> None:
+    def __init__(self, largest: LargestNode, clock: Clock) -> None:
         self.largest = largest
+        self.clock = clock
         self.draining = False
         self.answered: Counter[str] = Counter()
         """How many pods were changed, left unchanged, refused; and how many requests were not reviews."""
-        self._large = asyncio.Semaphore(MOST_LARGE)
+        self._large = FairSemaphore(MOST_LARGE, MOST_LARGE, patience=PATIENCE, clock=clock)
 
     def app(self) -> web.Application:
         app = web.Application(client_max_size=MAX_BYTES)
@@ -51,16 +55,13 @@ class Webhook:
 
     async def _review(self, request: web.Request) -> web.Response:
         try:
-            async with asyncio.timeout(SECONDS):
-                if (request.content_length or MAX_BYTES) <= SMALL_BYTES:
-                    return self._answered(await request.read())
-                async with self._large:
-                    return self._answered(await request.read())
-        except (TimeoutError, ConnectionError):
-            # Its sender may be gone. If not, the rest would be read before the connection could be used again.
-            response = web.Response(status=408, text=f"the request was not read within {SECONDS:.0f} s")
-            response.force_close()
-            return response
+            if (request.content_length or MAX_BYTES) <= SMALL_BYTES:
+                return self._answered(await request.read())
+            async with self._large.permit(request.remote or "", partial(abort, request)):
+                return self._answered(await request.read())
+        except ConnectionError:
+            # The sender is gone, or was cut off because its review did not arrive: nobody reads this.
+            return web.Response(status=408)
 
     def _answered(self, body: bytes) -> web.Response:
         try:
@@ -100,5 +101,5 @@ async def serving(webhook: Webhook, context: ssl.SSLContext, *, host: str | None
 
     `host` None listens on every address of the machine, of both families.
     """
-    async with listening(webhook.app(), host, port, context) as bound:
+    async with listening(webhook.app(), host, port, context, clock=webhook.clock) as bound:
         yield bound

@@ -3,13 +3,14 @@
 from contextlib import suppress
 
 import pytest
-from helm import Helm, HelmFailed
+from helm import CHART, Helm, HelmFailed
+from rendered import EMULATED
 from waiting import until
 
 from instaslice.api.names import WEBHOOK
 from instaslice.kube.client import Selector
-from instaslice.kube.core import NAMESPACES, PODS, PartialObjectMetadata
-from instaslice.kube.errors import NotFound
+from instaslice.kube.core import NAMESPACES, NODES, PODS, PartialObjectMetadata
+from instaslice.kube.errors import AlreadyExists, NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.local.objects import BINDINGS, ROLES
@@ -17,6 +18,9 @@ from instaslice.local.pki import Authority
 from instaslice.webhook.manifests import CONFIGURATIONS
 
 DAEMON_SETS = Resource(PartialObjectMetadata, "DaemonSet", "daemonsets", group="apps")
+RUNTIME_CLASSES = Resource(
+    PartialObjectMetadata, "RuntimeClass", "runtimeclasses", group="node.k8s.io", namespaced=False
+)
 ASK = ("--dry-run=server", "--take-ownership")
 """Other tests of this cluster have put things of ours into it, the definition for one."""
 DEVICE_PLUGIN = "nvcr.io/nvidia/k8s-device-plugin:v0.17.1"
@@ -24,9 +28,12 @@ MIG_MANAGER = "nvcr.io/nvidia/cloud-native/k8s-mig-manager:v0.12.1"
 
 
 @pytest.fixture
-def helm(cluster, namespace):
-    """The chart, as it would be installed into the namespace of the test."""
-    return Helm(cluster.kubeconfig, namespace=namespace)
+async def helm(cluster, client, namespace):
+    """The chart, as it would be installed into the namespace of the test. The cluster has NVIDIA's RuntimeClass."""
+    with suppress(AlreadyExists):
+        await client.create(RUNTIME_CLASSES, {"metadata": {"name": "nvidia"}, "handler": "nvidia"})
+    yield Helm(cluster.kubeconfig, namespace=namespace)
+    await client.delete(RUNTIME_CLASSES, Key("", "nvidia"))
 
 
 @pytest.fixture
@@ -78,6 +85,45 @@ async def test_nvidias_plugin_may_stay_on_other_nodes(helm, nvidia):
 async def test_other_daemon_sets_are_nobodys_business(helm, nvidia):
     await nvidia("nvcr.io/nvidia/k8s/dcgm-exporter:4.2.0", {"nvidia.com/gpu.present": "true"})
     helm.template(flags=ASK)
+
+
+async def test_a_cluster_without_the_runtime_class_is_refused(helm):
+    absent = "agent.driver.runtimeClassName=absent"
+    with pytest.raises(HelmFailed, match="This cluster has no RuntimeClass absent"):
+        helm.template(absent, flags=ASK)
+    helm.template(absent, "guards.runtimeClass=false", flags=ASK)
+    helm.template(absent, "agent.emulated.enabled=true", flags=ASK)
+    helm.template("agent.driver.runtimeClassName=", flags=ASK)
+
+
+def notes(helm, *settings):
+    flags = [f"--set={each}" for each in settings]
+    printed = helm.run("install", "instaslice", str(CHART), "--dry-run=server", "--take-ownership", *flags)
+    return printed.partition("\nNOTES:\n")[2]
+
+
+async def test_who_installs_is_told_that_no_node_has_the_labels(helm):
+    said = notes(helm, "agent.nodeSelector.pool=mig", "agent.nodeSelector.zone=a")
+    assert "no node has the labels pool=mig and zone=a" in said
+    assert "kubectl label node NODE pool=mig zone=a" in said
+    for settings in ([], ["agent.emulated.enabled=true"]):
+        assert "DESIRED" not in notes(helm, *settings)
+
+
+async def test_the_test_asks_for_what_the_labelled_gpus_have(helm, client):
+    node = Key("", "gpu-0")
+    label = {"nvidia.com/gpu.product": "NVIDIA-H200"}
+    before = (await client.get(NODES, node)).metadata.labels["nvidia.com/gpu.product"]
+    assert "a slice (1g.5gb;" in notes(helm)
+    await client.merge(NODES, node, {"metadata": {"labels": label}})
+    try:
+        assert "a slice (1g.18gb;" in notes(helm)
+    finally:
+        await client.merge(NODES, node, {"metadata": {"labels": {"nvidia.com/gpu.product": before}}})
+
+
+async def test_a_secret_that_the_test_needs_is_missed(helm):
+    assert "in the namespace default, which has no Secret registry" in notes(helm, "image.pullSecrets={registry}")
 
 
 async def test_das_is_refused(helm, client, namespace):
@@ -166,7 +212,7 @@ async def test_who_may_not_install_is_told_what_is_missing(cluster, client, name
         def message():
             with pytest.raises(HelmFailed) as refused:
                 Helm(file, namespace=namespace).run(
-                    "install", "instaslice", str(Helm.chart), "--timeout=5s", "--take-ownership"
+                    "install", "instaslice", str(Helm.chart), "--timeout=5s", "--take-ownership", f"--set={EMULATED}"
                 )
             return str(refused.value)
 

@@ -1,5 +1,6 @@
 """What the chart installs is what Python says: RBAC, registration, policies, definition."""
 
+import base64
 import importlib.util
 import itertools
 import subprocess
@@ -11,6 +12,7 @@ from helm import CHART, NAMESPACE, Helm, find
 from rendered import CERT_MANAGER, EMULATED, PROCESSES, ROOT, WITH_CERT_MANAGER, arguments, expected, granted, pod_of
 
 from instaslice.api import crd, names, roles
+from instaslice.geometry import models
 from instaslice.webhook import manifests, policy
 
 FLAGS = {
@@ -31,6 +33,12 @@ def script(name):
 def test_the_generated_files_are_those_that_python_writes():
     for path, text in script("write_chart").files().items():
         assert path.read_text() == text, f"{path}: `make generate` writes it again"
+
+
+def test_a_gpu_is_known_by_the_label_of_nvidias_feature_discovery():
+    products = script("write_chart").known_models()["products"]
+    assert products["NVIDIA-A100-SXM4-40GB"] == products["A100-SXM4-40GB"] == "A100-40GB"
+    assert {models.named(model).name for model in products.values()} <= set(models.names())
 
 
 def test_the_reference_of_the_values_is_current():
@@ -68,6 +76,14 @@ def test_cert_manager_issues_what_the_webhook_serves_and_the_api_server_trusts()
     assert volume["secret"]["secretName"] == issued["secretName"]
     assert find(documents, "Issuer", issued["issuerRef"]["name"])["spec"]["ca"]
     assert "--cert-dir=/etc/instaslice/certificates" in arguments(documents, "webhook")
+
+
+def test_cert_managers_authority_outlives_what_it_signs_and_keeps_its_key():
+    documents = Helm().template(*CERT_MANAGER, flags=WITH_CERT_MANAGER)
+    authority, issued = (find(documents, "Certificate", f"instaslice-{name}")["spec"] for name in ("ca", "webhook"))
+    assert "duration" not in issued, "cert-manager's own 90 days"
+    assert int(authority["duration"].removesuffix("h")) / 24 > 10 * 90
+    assert authority["privateKey"] == {"rotationPolicy": "Never"}
 
 
 def test_each_process_runs_as_its_own_account(plain):
@@ -118,9 +134,9 @@ def test_the_definition_may_be_left_to_others():
     assert "CustomResourceDefinition" not in {each["kind"] for each in Helm().template("crds.install=false")}
 
 
-def deploy(image):
+def deploy(image, *variables):
     return subprocess.run(
-        ["make", "-n", "deploy", f"IMG={image}"], cwd=ROOT, capture_output=True, text=True, check=False
+        ["make", "-n", "deploy", f"IMG={image}", *variables], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
 
@@ -135,6 +151,24 @@ def test_an_image_without_a_tag_is_not_deployed(image):
 def test_make_deploys_the_image_that_is_named(repository):
     done = deploy(f"{repository}:v1")
     assert f"--set image.repository={repository} --set-string image.tag=v1" in done.stdout
+
+
+def test_the_icon_is_that_of_the_file():
+    kind, _, content = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"].partition(",")
+    assert kind == "data:image/svg+xml;base64"
+    assert base64.b64decode(content) == (CHART / "icon.svg").read_bytes()
+
+
+def test_helm_shows_the_readme():
+    assert Helm().run("show", "readme", str(CHART)).lstrip().startswith("# InstaSlice")
+
+
+@pytest.mark.parametrize("arguments", ["--set agent.gpus=0", "--reset-values"])
+def test_make_deploy_keeps_values_unless_it_is_told_otherwise(arguments):
+    done = deploy("instaslice:v1", f"ARGS={arguments}")
+    assert "--reset-then-reuse-values" in done.stdout
+    # Before the user's own, so that these win.
+    assert done.stdout.index("--set image.digest=") < done.stdout.index(arguments)
 
 
 def test_the_version_is_that_of_the_package():

@@ -22,7 +22,7 @@ def pods(documents):
 def test_no_container_may_more_than_it_needs(settings):
     made = dict(pods(Helm().template(*settings)))
     agent = made.pop("instaslice-agent")
-    assert len(made) == 4
+    assert sorted(made) == ["instaslice-controller", "instaslice-test", "instaslice-webhook"]
     for spec in made.values():
         assert spec["securityContext"]["runAsNonRoot"] is True
         assert not spec.get("hostPID") and not spec.get("hostNetwork")
@@ -73,10 +73,6 @@ def test_replicas_that_are_not_ready_block_no_drain(plain):
     assert [each["unhealthyPodEvictionPolicy"] for each in budgets] == ["AlwaysAllow", "AlwaysAllow"]
 
 
-def test_the_job_of_a_refused_uninstall_goes_by_itself(plain):
-    assert find(plain, "Job", "instaslice-uninstall")["spec"]["ttlSecondsAfterFinished"] > 0
-
-
 def test_what_the_docs_render_for_kubectl_has_no_hooks(plain):
     page = (ROOT / "docs/install.md").read_text().replace("\\\n", " ")
     (command,) = re.findall(r"^\$ (helm template .*) \| kubectl", page, re.MULTILINE)
@@ -96,7 +92,8 @@ def test_what_the_docs_render_for_kubectl_has_no_hooks(plain):
 def test_selectors_select_the_pods_and_no_others(plain):
     labels = {}
     for each in plain:
-        if "template" in each.get("spec", {}):
+        # That of `helm test` runs in another namespace.
+        if "template" in each.get("spec", {}) and each["kind"] != "Job":
             labels[each["metadata"]["name"]] = each["spec"]["template"]["metadata"]["labels"]
 
     def selected(selector):
@@ -111,5 +108,4 @@ def test_selectors_select_the_pods_and_no_others(plain):
     assert selected(service["spec"]["selector"]) == {"instaslice-webhook"}
     policy_of_webhook = find(plain, "NetworkPolicy", "instaslice-webhook")["spec"]
     assert selected(policy_of_webhook["podSelector"]["matchLabels"]) == {"instaslice-webhook"}
-    # The Job of the uninstall too: it asks the API server.
     assert selected(find(plain, "NetworkPolicy", "instaslice")["spec"]["podSelector"]["matchLabels"]) == set(labels)

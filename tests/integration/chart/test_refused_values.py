@@ -12,7 +12,15 @@ from rendered import EMULATED
         pytest.param(["controller.policy=random"], "controller/policy", id="a policy that does not exist"),
         pytest.param(["controller.replicas=0"], "controller/replicas", id="no controller"),
         pytest.param(["agent.emulated.model=A1000"], "agent/emulated/model", id="a model that nobody knows"),
-        pytest.param(["agent.emulated.count=65"], "agent/emulated/count", id="more GPUs than a node has"),
+        pytest.param(["agent.emulated.count=17"], "agent/emulated/count", id="more GPUs than a node has"),
+        pytest.param(["webhook.models={A30,A1000}"], "webhook/models/1", id="a model of the cluster that nobody knows"),
+        pytest.param(["image.tag=v1@sha256:ab"], "image/tag", id="a tag with a digest"),
+        pytest.param(["priorityClass.value=1000000001"], "priorityClass/value", id="a priority of Kubernetes' own"),
+        pytest.param(["priorityClass.value=-2147483649"], "priorityClass/value", id="a priority below all"),
+        pytest.param(["test.namespace=Team A"], "test/namespace", id="no name of a namespace"),
+        pytest.param(["metrics.namespaces={Monitoring}"], "metrics/namespaces/0", id="no name of a namespace either"),
+        pytest.param(["agent.driver.library=libnvidia-ml.so.1"], "agent/driver/library", id="a relative library"),
+        pytest.param(["agent.driver.runtimeClassName=NVIDIA"], "agent/driver/runtimeClassName", id="no name"),
         pytest.param(["controller.taintNodes=perhaps"], "controller/taintNodes", id="neither true nor false"),
         pytest.param(["webhook.port=99999"], "webhook/port", id="no such port"),
         pytest.param(["agent.kubeletDir=kubelet"], "agent/kubeletDir", id="a relative folder"),
@@ -77,7 +85,58 @@ def test_the_schema_refuses(settings, message):
             id="a test where pods get no slices",
         ),
         pytest.param(
-            [f"test.namespace={NAMESPACE}"], "since it is InstaSlice's own; name another", id="a test in our namespace"
+            [f"test.namespace={NAMESPACE}"],
+            f"test.namespace={NAMESPACE}: pods there never get slices",
+            id="a test in our namespace",
+        ),
+        pytest.param(
+            ["test.namespace=kube-system"], "name a namespace of your users", id="a test in Kubernetes' namespace"
+        ),
+        pytest.param(
+            [EMULATED, "agent.emulated.model=H200", "test.profile=1g.5gb"],
+            "test.profile=1g.5gb: H200-141GB has no such profile; take one of 1g.18gb, 1g.35gb",
+            id="a profile that the emulated model has not",
+        ),
+        pytest.param(
+            ["webhook.models={H200,A30}", "test.profile=1g.5gb"],
+            "H200-141GB, A30 has no such profile",
+            id="a profile that no model of the cluster has",
+        ),
+        pytest.param(
+            [EMULATED, "agent.emulated.model=H200", "webhook.models={A30}"],
+            "agent.emulated.model=H200 is not among webhook.models (A30)",
+            id="an emulated model whose pods are refused",
+        ),
+        pytest.param(
+            ["apiServer.host=https://10.0.0.1"], "apiServer.host=https://10.0.0.1: give the name", id="a host by scheme"
+        ),
+        pytest.param(["apiServer.host=10.0.0.1:6443"], "the port is apiServer.port", id="a host with a port"),
+        pytest.param(["apiServer.host=[fd00::1]"], "or brackets", id="a host in brackets"),
+        pytest.param(["apiServer.host=api.example/x"], "without https://, port, path", id="a host with a path"),
+        pytest.param(
+            ["image.repository=reg.io:5000/a/instaslice:v1"],
+            "holds a tag; give it by itself: --set image.repository=reg.io:5000/a/instaslice --set-string image.tag=v1",
+            id="a tag in the repository",
+        ),
+        pytest.param(
+            ["image.repository=reg.io/instaslice:v1@sha256:ab"],
+            "--set image.repository=reg.io/instaslice --set image.digest=sha256:ab",
+            id="a digest in the repository",
+        ),
+        pytest.param(["image.repository=https://reg.io/a"], "leave out the https://", id="a repository by scheme"),
+        pytest.param(["image.repository=reg.io/InstaSlice"], "is no name of an image", id="capitals in a repository"),
+        pytest.param(
+            ["priorityClass.name=system-node-critical"], "are reserved for Kubernetes", id="a class of Kubernetes"
+        ),
+        pytest.param(
+            [r"agent.podLabels.app\.kubernetes\.io/name=x"],
+            "agent.podLabels: the chart sets app.kubernetes.io/name itself",
+            id="a label that selects our pods",
+        ),
+        pytest.param(
+            ["metrics.serviceMonitor.tlsConfig.serverName=x"],
+            "metrics.serviceMonitor.tlsConfig: the metrics are served without TLS",
+            id="how to check a certificate that nobody has",
         ),
     ],
 )
@@ -85,6 +144,23 @@ def test_values_that_contradict_each_other_are_refused(settings, message):
     with pytest.raises(HelmFailed) as refused:
         Helm().template(*settings)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "image.repository=reg.io:5000/a/instaslice",
+        "image.repository=localhost:5000/instaslice",
+        "image.repository=instaslice",
+        "image.repository=ghcr.io/a-b/c_d/e.f",
+        "apiServer.host=api.example-1.com",
+        "apiServer.host=fd00::1",
+        "priorityClass.value=-5",
+        "agent.emulated.count=16",
+    ],
+)
+def test_what_looks_alike_is_taken(setting):
+    Helm().template(setting)
 
 
 @pytest.mark.parametrize("namespace", ["default", "kube-system"])

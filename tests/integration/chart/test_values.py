@@ -10,7 +10,6 @@ from rendered import CERT_MANAGER, EMULATED, PROCESSES, WITH_CERT_MANAGER, argum
 
 from instaslice.cli.main import instaslice
 from instaslice.geometry import models
-from instaslice.placement import policies
 
 NO_VALUE = {
     "kubeconfig": "a pod has its ServiceAccount",
@@ -89,7 +88,6 @@ def test_the_address_of_the_api_server_reaches_every_pod():
     wanted = [{"name": "KUBERNETES_SERVICE_HOST", "value": "10.0.0.1"}]
     wanted += [{"name": "KUBERNETES_SERVICE_PORT", "value": "7443"}]
     pods = [pod_of(documents, component) for component in PROCESSES]
-    pods.append(find(documents, "Job", "instaslice-uninstall")["spec"]["template"]["spec"])
     for pod in pods:
         env = pod["containers"][0]["env"]
         assert [each for each in env if each["name"].startswith("KUBERNETES_")] == wanted
@@ -119,11 +117,38 @@ def test_a_digest_takes_precedence_over_a_tag():
     assert {pod_of(documents, each)["containers"][0]["image"] for each in PROCESSES} == {f"host/x@{digest}"}
 
 
-def test_the_schema_names_the_policies_and_models_that_there_are():
-    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]
-    assert schema["controller"]["properties"]["policy"]["enum"] == [*policies.names(), None]
-    known = schema["agent"]["properties"]["emulated"]["properties"]["model"]["enum"]
-    assert known == [each.name for each in models.known() if each.memory_slices]
+def smallest(documents):
+    (container,) = find(documents, "Job", "instaslice-test")["spec"]["template"]["spec"]["containers"]
+    (resource,) = container["resources"]["limits"]
+    return resource.removeprefix("nvidia.com/mig-")
+
+
+@pytest.mark.parametrize(
+    "settings, profile",
+    [
+        pytest.param([], "1g.5gb", id="nothing is known: that of an A100"),
+        pytest.param([EMULATED], "1g.5gb", id="the emulated model"),
+        pytest.param([EMULATED, "agent.emulated.model=H200-141GB"], "1g.18gb", id="another emulated model"),
+        pytest.param([EMULATED, "agent.emulated.model=H200"], "1g.18gb", id="a model by its short name"),
+        pytest.param(["webhook.models={B200,A30}"], "1g.23gb", id="the first model of the cluster"),
+        pytest.param(["webhook.models=null"], "1g.5gb", id="no models"),
+        pytest.param(["test.profile=1g.5gb+me"], "1g.5gb.me", id="a profile that is named"),
+        pytest.param([EMULATED, "test.profile=1g.5gb.me"], "1g.5gb.me", id="a profile as a resource"),
+    ],
+)
+def test_the_test_asks_for_a_profile_that_the_gpus_have(settings, profile):
+    assert smallest(Helm().template(*settings)) == profile
+
+
+@pytest.mark.parametrize("model", [each.name for each in models.known() if each.memory_slices])
+def test_each_model_has_what_the_test_asks_for(model):
+    documents = Helm().template(EMULATED, f"agent.emulated.model={model}")
+    assert models.named(model).has(smallest(documents))
+
+
+def test_the_pod_of_the_test_has_the_credentials_of_the_image():
+    job = find(Helm().template("image.pullSecrets={one,two}"), "Job", "instaslice-test")
+    assert job["spec"]["template"]["spec"]["imagePullSecrets"] == [{"name": "one"}, {"name": "two"}]
 
 
 def test_what_the_schema_lets_be_null_renders():

@@ -157,7 +157,9 @@ async def installed(client, hand):
     election = Election(client, key, identity="test", clock=SystemClock(), rng=random.Random(0))
     leading = asyncio.create_task(election.run(asyncio.Event().wait))
     async with contextlib.AsyncExitStack() as webhook:
-        port = await webhook.enter_async_context(serving(Webhook(LargestNode()), context, host="127.0.0.1", port=0))
+        port = await webhook.enter_async_context(
+            serving(Webhook(LargestNode(), SystemClock()), context, host="127.0.0.1", port=0)
+        )
         address = manifests.at_address("127.0.0.1", port, state.trusted)
         made = [(manifests.CONFIGURATIONS, manifests.configuration(address, namespaces=only))]
         made += [(policy.POLICIES, each) for each in policy.policies(["nobody"], namespaces=only)]

@@ -70,9 +70,24 @@ def before():
     return {}
 
 
-async def test_the_chart_is_installed_and_its_pods_run_the_image(helm, client, settings, image, before):
+async def test_a_definition_that_others_install_has_to_be_there(helm, settings):
+    with pytest.raises(HelmFailed, match="this cluster has no definition of the Instaslice object"):
+        await in_a_thread(helm.template, *settings, "crds.install=false", flags=("--dry-run=server",))
+
+
+async def test_an_installation_that_never_worked_is_uninstalled_at_once(helm, client, settings, before):
     before.update(await everything(client))
-    await in_a_thread(helm.install, *settings, flags=("--take-ownership",))
+    with pytest.raises(HelmFailed, match="instaslice-webhook"):
+        await in_a_thread(helm.install, *settings, "image.tag=absent", flags=("--take-ownership", "--timeout=3s"))
+    # No image that cannot be pulled is waited for.
+    await in_a_thread(helm.run, "uninstall", RELEASE, "--wait", "--timeout=60s")
+    await restored(client, before)
+
+
+async def test_the_chart_is_installed_as_the_docs_say_and_its_pods_run_the_image(
+    helm, client, page, variables, image, before
+):
+    await in_a_thread(page.run, page.lines("make deploy", "make deploy"), **variables)
     pods = await client.list(PODS, OURS)
     components = sorted(each.metadata.labels["app.kubernetes.io/component"] for each in pods)
     assert components == ["agent", "controller", "controller", "webhook", "webhook"]
@@ -80,11 +95,20 @@ async def test_the_chart_is_installed_and_its_pods_run_the_image(helm, client, s
     for each in pods:
         document = await client.raw("GET", PODS.path(*Key(NAMESPACE, each.metadata.name)))
         (container,) = yaml.safe_load(document)["status"]["containerStatuses"]
-        assert (container["image"], container["restartCount"]) == (image[1], 0)
+        assert (container["image"], container["restartCount"]) == (image, 0)
 
 
-async def test_the_test_of_the_chart_passes(helm):
-    assert "Phase:          Succeeded" in await in_a_thread(helm.run, "test", RELEASE, "--timeout=60s")
+async def test_another_call_of_make_deploy_keeps_what_the_first_one_set(helm, page, variables, image):
+    set_before = await in_a_thread(helm.run, "get", "values", RELEASE)
+    assert variables["HOST"] in set_before
+    await in_a_thread(page.run, f"make deploy IMG={image}", **variables)
+    assert await in_a_thread(helm.run, "get", "values", RELEASE) == set_before
+
+
+async def test_the_test_of_the_chart_passes_and_prints_its_log(page, variables):
+    printed = await in_a_thread(page.run, page.lines("helm test", "helm test") + " --timeout=60s --logs", **variables)
+    assert "Phase:          Succeeded" in printed
+    assert "slice MIG-" in printed
 
 
 async def test_a_pod_gets_its_slice(client):

@@ -6,15 +6,15 @@ with nodes and queues of its own.
 
 import leftovers
 import pytest
-from invariants import SETTLES_WITHIN, monitored
+from invariants import invariants
 from queue_stage import QueueStage
 from versions import KUBERNETES
-from waiting import until
 
-from instaslice.doctor import check
 from instaslice.kube.client import Client
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, ClusterSpec
+
+__all__ = ["invariants"]
 
 
 @pytest.fixture(scope="session")
@@ -30,22 +30,6 @@ def queued(state_home):
 async def client(queued):
     async with await Client.connect(queued.kubeconfig, rate=1000, burst=1000) as made:
         yield made
-
-
-@pytest.fixture(autouse=True)
-async def invariants(client):
-    """As elsewhere, but nobody waits until the entries of slices that are gone are removed, which takes ten seconds:
-    a story's stage sees that the slices are gone."""
-    async with monitored(client) as allowed:
-        allowed.settles = False
-        yield allowed
-    found = []
-
-    async def well():
-        found[:] = await check(client)
-        return not found
-
-    await until(well, SETTLES_WITHIN, lambda: "\n".join(map(str, found)))
 
 
 @pytest.fixture

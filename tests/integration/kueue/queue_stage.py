@@ -173,8 +173,11 @@ class QueueStage(Stage):
         return ""
 
     async def job_policy(self):
-        """The policy for Jobs, in force."""
+        """The policy for Jobs, in force for this story alone: it stays so for a moment after it is deleted."""
+        here = {"matchLabels": {"kubernetes.io/metadata.name": self.namespace}}
         for document in job_policy():
+            if document["kind"] == JOB_POLICY_BINDINGS.kind:
+                document["spec"]["matchResources"] = {"namespaceSelector": here}
             kind = {each.kind: each for each in (JOB_POLICIES, JOB_POLICY_BINDINGS)}[document["kind"]]
             await self.client.apply(kind, document, manager="story", force=True)
         probe = {"gpu.das.com/mig-1g.5gb": 1}
@@ -305,16 +308,6 @@ class QueueStage(Stage):
         return [str(each) for each in examine_queues(await KueueQuota.read(self.client), cluster)]
 
     # The end ----------------------------------------------------------------------------------------------------------
-
-    async def free(self):
-        """Return once no pod of the story is promised anything, and no slice is left. The entries of both are removed
-        some seconds later, with the next write."""
-
-        def find():
-            left = [each for name in self.own if (thing := self.thing(name)) for each in thing.status.slices]
-            return not any(each.wanted for each in self.held()) and all(each.state == "deleted" for each in left)
-
-        await self.until("slots back", find)
 
     async def clear(self):
         """Whatever was in the queues is gone, then the quota is free, then the queues are gone."""

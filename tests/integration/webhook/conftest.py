@@ -27,6 +27,7 @@ class Registered:
     webhook: Webhook
     source: SecretSource
     configuration: str
+    port: int
 
     @property
     def asked(self):
@@ -50,14 +51,14 @@ def register(client, namespace):
             lifetimes=lifetimes or Lifetimes(),
         )
         await source.refresh()
-        webhook = webhook or Webhook(LargestNode())
+        webhook = webhook or Webhook(LargestNode(), SystemClock())
         async with serving(webhook, source.context, host="127.0.0.1", port=0) as port:
             address = manifests.at_address("127.0.0.1", port, source.state.trusted)
             document = manifests.configuration(address, name=name, namespaces=[namespace])
             await client.create(CONFIGURATIONS, document)
             try:
                 await _heard(client, namespace, webhook)
-                yield Registered(namespace, webhook, source, name)
+                yield Registered(namespace, webhook, source, name, port)
             finally:
                 await client.delete(CONFIGURATIONS, Key("", name))
 

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import json
+import re
 import signal
 import sys
 
@@ -15,10 +17,12 @@ from instaslice.kube.quotas import RESOURCE_QUOTAS
 from instaslice.webhook import manifests
 from instaslice.webhook.manifests import CONFIGURATIONS
 
+SERVED = re.compile(r"admission reviews are served on port (\d+)")
+
 
 @contextlib.asynccontextmanager
-async def running(*flags, **pipes):
-    """The process and its port."""
+async def running(*flags):
+    """The process and its port, which its log names."""
     command = [
         sys.executable,
         "-m",
@@ -32,11 +36,14 @@ async def running(*flags, **pipes):
         "",
         *flags,
     ]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, **pipes)
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     try:
-        said = (await process.stdout.readline()).decode()
-        assert said.startswith("serving on port "), said
-        yield process, int(said.split()[-1])
+        async with asyncio.timeout(60):
+            while not (found := SERVED.search(said := (await process.stderr.readline()).decode())):
+                assert said, "it ended"
+                if "json" in flags:
+                    assert json.loads(said)["message"]
+        yield process, int(found[1])
     finally:
         if process.returncode is None:
             process.kill()
@@ -50,7 +57,7 @@ async def test_it_fills_in_the_bundle_gates_pods_and_stops_when_asked(client, ku
     _, account = await kubeconfig("webhook", allowed.own, cluster_rules=allowed.cluster)
     flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--serve-as", "127.0.0.1"]
     # It finds no configuration at first: the one that comes later is filled in by a later look.
-    flags += ["--check-every", "0.2", "--drain", "0.2"]
+    flags += ["--check-every", "0.2", "--drain", "0.2", "--log-format", "json"]
     async with running(*flags, "--configuration", name) as (process, port):
         address = manifests.at_address("127.0.0.1", port)
         await client.create(CONFIGURATIONS, manifests.configuration(address, name=name, namespaces=[namespace]))
@@ -69,7 +76,7 @@ async def test_it_names_the_quotas_that_count_nothing_any_more(client, kubeconfi
     allowed = roles.webhook(configuration=f"webhook-{namespace}", secret="tls")
     _, account = await kubeconfig("webhook", allowed.own, cluster_rules=allowed.cluster)
     flags = ["--kubeconfig", str(account), "--secret", f"{namespace}/tls", "--configuration", f"webhook-{namespace}"]
-    async with running(*flags, stderr=asyncio.subprocess.PIPE) as (process, _), asyncio.timeout(60):
+    async with running(*flags) as (process, _), asyncio.timeout(60):
         while f"resourcequota {namespace}/gpus: " not in (said := (await process.stderr.readline()).decode()):
             assert said, "it ended"
     assert "write requests.gpu.das.com/mig-1g.5gb" in said

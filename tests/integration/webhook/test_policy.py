@@ -11,6 +11,7 @@ from workloads import SLICE, pod
 from instaslice.api import names
 from instaslice.kube import errors
 from instaslice.kube.client import JsonOp
+from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.webhook import manifests, policy, review
@@ -244,7 +245,7 @@ class Adding(Webhook):
 @pytest.fixture
 async def later(client, registered):
     """That webhook, registered under a name that sorts after ours."""
-    webhook = Adding(LargestNode())
+    webhook = Adding(LargestNode(), SystemClock())
     async with serving(webhook, registered.source.context, host="127.0.0.1", port=0) as port:
         address = manifests.at_address("127.0.0.1", port, registered.source.state.trusted)
         document = manifests.configuration(address, name=f"zz-{registered.configuration}")

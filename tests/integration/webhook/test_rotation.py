@@ -37,7 +37,7 @@ class Forgetful(Webhook):
 
 
 async def test_authority_and_leaf_change_under_a_stream_of_pods(client, register):
-    async with register(HASTY, Forgetful(LargestNode())) as hook:
+    async with register(HASTY, Forgetful(LargestNode(), SystemClock())) as hook:
         first = hook.source.state
         rotated = asyncio.Event()
         made = 0
@@ -74,6 +74,20 @@ async def test_replicas_share_one_authority(client, register, namespace):
         assert other.state == hook.source.state
 
 
+async def test_a_secret_that_is_deleted_refuses_nobody_at_the_other_replicas(client, register, namespace):
+    async with register(webhook=Forgetful(LargestNode(), SystemClock())) as hook:
+        key = Key(namespace, "webhook-tls")
+        other = SecretSource(client, key, ["127.0.0.1"], configuration=hook.configuration, clock=SystemClock())
+        await other.refresh()
+        await client.delete(SECRETS, key)
+        await other.refresh()
+        # This one has not looked since.
+        for number in range(50):
+            await workloads.create(client, pod(namespace, f"train-{number}", SLICE), dry_run=True)
+        assert hook.webhook.answered == {"changed": 50}
+        assert (await client.get(SECRETS, key)).data[STATE]
+
+
 async def test_a_ca_bundle_that_somebody_emptied_is_filled_in_again(client, register):
     async with register() as hook:
         key = Key("", hook.configuration)
@@ -96,5 +110,6 @@ async def test_a_secret_that_cannot_be_read_is_named_with_the_remedy(client, nam
     meta = ObjectMeta(namespace=namespace, name="tls")
     await client.create(SECRETS, Secret(metadata=meta, data={STATE: b"{}"}))
     source = SecretSource(client, Key(namespace, "tls"), ["a"], configuration="none", clock=SystemClock())
-    with pytest.raises(BadInput, match=f"^secret {namespace}/tls: .*delete the Secret, and a new authority is made$"):
+    remedy = "delete the Secret: .* otherwise a new authority is made"
+    with pytest.raises(BadInput, match=f"^secret {namespace}/tls: .*{remedy}$"):
         await source.refresh()

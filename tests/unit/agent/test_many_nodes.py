@@ -11,7 +11,7 @@ from instaslice.agent.kubelet.device_ids import PodSlice
 from instaslice.agent.kubelet.node_devices import NodeDevices
 from instaslice.agent.kubelet.paths import NodePaths
 from instaslice.agent.kubelet.wiring import EmulatedWiring
-from instaslice.agent.served_node import LAZY_SECONDS, RESYNC_SECONDS
+from instaslice.agent.served_node import LAZY_SECONDS, RESYNC_SECONDS, SILENCE_SECONDS
 from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES
 from instaslice.drivers.executor import GpuExecutor
@@ -389,6 +389,31 @@ async def test_while_no_kubelet_listens_the_node_says_so_and_its_slices_are_told
         await bench.passes(0)
         assert bench.condition("Ready").reason == "Serving", "at once: pods wait for it"
         assert not any(kind == "nodes" for kind, *_ in bench.server.written), "the kubelet tells what there is"
+
+
+async def test_people_are_warned_of_a_kubelet_that_stays_silent_and_not_of_one_that_registers(devices):
+    """At each start of a healthy agent no kubelet has read its resources yet."""
+    devices.kubelet_silence = "no kubelet listens"
+    async with Bench(devices) as bench:
+
+        def warned():
+            return [each.note for each in bench.server.events if each.reason == "KubeletSilent"]
+
+        await bench.node()
+        await bench.passes(SILENCE_SECONDS - 1)
+        assert (bench.condition("Ready").reason, warned()) == ("KubeletSilent", [])
+        devices.kubelet_silence = ""
+        devices.listened()
+        await bench.passes(2 * SILENCE_SECONDS)
+        assert warned() == []
+        devices.kubelet_silence = "no kubelet listens"
+        devices.listened()
+        await bench.passes(SILENCE_SECONDS - 1)
+        assert warned() == [], "it counts from the moment at which it stopped listening"
+        await bench.passes(2)
+        assert warned() == ["no kubelet listens"]
+        await bench.passes(2 * RESYNC_SECONDS)
+        assert warned() == ["no kubelet listens"], "once"
 
 
 @pytest.fixture

@@ -113,6 +113,13 @@ def test_what_is_charged_once_is_no_finding(charged, containers, more):
             "`instaslice kueue manifests --config`, and restart Kueue",
             id="a pod charged for its name and for its memory",
         ),
+        pytest.param(
+            16,
+            [container(**{"gpu.das.com/mig-any": 1, MEMORY: 8})],
+            "is charged 16 GB of GPU memory (gpu.das.com/mem) for slices of 8 GB; compare Kueue's configuration with "
+            "`instaslice kueue manifests --config`, and restart Kueue",
+            id="a pod by memory alone",
+        ),
     ],
 )
 def test_what_is_charged_twice_or_not_at_all_is_found(charged, containers, message):

@@ -124,6 +124,13 @@ def test_a_model_by_the_beginning_of_its_name(written, name):
     assert models.named(written).name == name
 
 
+def test_short_names_are_understood():
+    short = models.short_names()
+    assert {name: models.named(name) for name in short} == short
+    assert short["H200"].name == "H200-141GB"
+    assert not {"A100", "H100", "A30", "H200-141GB"} & short.keys()
+
+
 @pytest.mark.parametrize("written", ["A100", "H100-80GB", "", "H"])
 def test_a_beginning_that_several_models_have_is_no_name(written):
     with pytest.raises(UnknownModel):

@@ -1,6 +1,8 @@
 """What Kueue charges by the configuration that is generated: computed here as Kueue does it, from the resources of a
 template or of a stored pod."""
 
+import itertools
+
 import pytest
 
 from instaslice.api import names
@@ -10,15 +12,19 @@ from instaslice.kueue.configuration import charged_gb, charging, configuration, 
 
 
 def charge(requests, rules=None):
-    """By resource: first what is excluded is left out, then names are replaced. What no rule names stays as it is."""
+    """By resource, as Kueue 0.18 does it: what is excluded is left out, what has a rule is replaced and added to the
+    sum, and what has none is written over it."""
     rules = rules or charging()
-    replaced = {each["input"]: each["outputs"] for each in rules["transformations"]}
+    by_input = {each["input"]: each for each in rules["transformations"]}
     charged = {}
     for name, count in requests.items():
         if name.startswith(tuple(rules["excludeResourcePrefixes"])):
             continue
-        for output, factor in replaced.get(name, {name: "1"}).items():
+        rule = by_input.get(name)
+        for output, factor in (rule or {}).get("outputs", {}).items():
             charged[output] = charged.get(output, 0) + count * int(factor)
+        if rule is None or rule["strategy"] == "Retain":
+            charged[name] = count
     return charged
 
 
@@ -39,7 +45,8 @@ def charge(requests, rules=None):
     ],
 )
 def test_a_slice_is_charged_once_whoever_asks(requests, gb):
-    assert charge(requests) == {"gpu.das.com/mem": gb}
+    for order in itertools.permutations(requests.items()):  # Kueue has them in none of its own
+        assert charge(dict(order)) == {"gpu.das.com/mem": gb}
 
 
 def test_what_is_not_ours_is_charged_as_it_is():

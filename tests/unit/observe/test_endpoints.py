@@ -10,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from instaslice import __version__
 from instaslice.errors import BadInput
+from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import Unreachable
 from instaslice.observe import access as rights
 from instaslice.observe import registry as registries
@@ -134,7 +135,7 @@ async def test_two_processes_cannot_have_one_port(registry):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(BadInput, match=rf"127.0.0.1:{port}: another process listens there; give another with"):
-            async with serving(application(registry, ProcessHealth()), Address("127.0.0.1", port)):
+            async with serving(application(registry, ProcessHealth()), Address("127.0.0.1", port), clock=SystemClock()):
                 pass
 
 

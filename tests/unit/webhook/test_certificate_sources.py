@@ -118,6 +118,33 @@ async def test_two_replicas_that_start_at_once_have_one_authority(server, replic
     assert server.trusts == {HOOK: bundle(server.state.trusted)}
 
 
+@pytest.mark.parametrize("left", [None, {"note": b"theirs"}], ids=["deleted", "emptied"])
+async def test_a_secret_that_is_lost_while_replicas_run_is_written_again_as_it_was(server, replica, left):
+    one, other = replica(), replica()
+    await one.refresh()
+    await other.refresh()
+    first = server.state
+    server.secret = None
+    if left is not None:
+        server.put(left)
+    await one.refresh()
+    # The other one has not looked since, and has to be trusted all the same.
+    assert server.trusts == {HOOK: bundle(first.trusted)}
+    assert one.state == other.state == server.state == first
+    assert server.secret.data == {**(left or {}), STATE: msgspec.json.encode(first)}
+
+
+async def test_two_replicas_that_find_the_secret_deleted_at_once_agree(server, replica):
+    one, other = replica(), replica()
+    await one.refresh()
+    await other.refresh()
+    first = server.state
+    server.secret = None
+    server.meanwhile = other.refresh
+    await one.refresh()
+    assert one.state == other.state == server.state == first
+
+
 async def test_two_replicas_that_renew_at_once_serve_one_certificate(server, replica, clock):
     one, other = replica(), replica()
     await one.refresh()
@@ -226,7 +253,7 @@ async def test_an_empty_secret_is_filled_and_keeps_what_others_have_there(replic
 async def test_a_state_that_cannot_be_read_is_never_written_over(replica, server):
     server.put({STATE: b"{}"})
     with pytest.raises(
-        BadInput, match=r"secret instaslice-system/tls: .*delete the Secret, and a new authority is made"
+        BadInput, match=r"secret instaslice-system/tls: .*delete the Secret: .* otherwise a new authority is made"
     ):
         await replica().refresh()
     assert server.secret.data == {STATE: b"{}"}

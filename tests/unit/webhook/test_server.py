@@ -9,10 +9,13 @@ import ssl
 import msgspec
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from fake_clock import FakeClock
 from slice_pods import container, mutated, pod
+from waiting import until
 
 from instaslice.api import names
 from instaslice.kube.config import load_pair
+from instaslice.observe.connections import PATIENCE
 from instaslice.webhook import server
 from instaslice.webhook.certificates import Lifetimes, advance
 from instaslice.webhook.largest_node import LargestNode
@@ -21,7 +24,7 @@ from instaslice.webhook.server import PATH, Webhook, serving
 
 @pytest.fixture
 async def webhook():
-    return Webhook(LargestNode())
+    return Webhook(LargestNode(), FakeClock())
 
 
 @pytest.fixture
@@ -150,9 +153,7 @@ async def test_few_large_reviews_are_read_at_once_and_small_ones_meanwhile(webho
     monkeypatch.setattr(server, "SMALL_BYTES", 100)
     async with TestServer(webhook.app()) as served:
         large = [await unfinished(served.port, 200) for _ in range(server.MOST_LARGE)]
-        async with asyncio.timeout(30):
-            while not webhook._large.locked():
-                await asyncio.sleep(0)
+        await until(lambda: webhook._large.held == server.MOST_LARGE)
         waiting = await unfinished(served.port, 200)
         waiting[1].write(b" ")
         reader, writer = await unfinished(served.port, 50)
@@ -166,10 +167,22 @@ async def test_few_large_reviews_are_read_at_once_and_small_ones_meanwhile(webho
             each.close()
 
 
-async def test_a_review_that_does_not_end_is_given_up(webhook, monkeypatch):
-    monkeypatch.setattr(server, "SECONDS", 0.05)
+async def test_a_large_review_that_does_not_arrive_ends_for_one_that_waits(webhook):
     async with TestServer(webhook.app()) as served:
-        for size in (50, 2 * server.SMALL_BYTES):
-            reader, writer = await unfinished(served.port, size)
-            assert (await reader.readline()).startswith(b"HTTP/1.1 408")
-            writer.close()
+        size = 2 * server.SMALL_BYTES
+        large = [await unfinished(served.port, size) for _ in range(server.MOST_LARGE)]
+        await until(lambda: webhook._large.held == server.MOST_LARGE)
+        waiting = await unfinished(served.port, size)
+        waiting[1].write(b" ")
+        await until(lambda: webhook._large.waiting == 1)
+        webhook.clock.advance(PATIENCE / 2)
+        assert webhook._large.held == server.MOST_LARGE
+        webhook.clock.advance(PATIENCE / 2)
+        assert (await waiting[0].readline()).startswith(b"HTTP/1.1 200")
+        ended = [asyncio.create_task(reader.read()) for reader, _ in large]
+        await asyncio.wait(ended, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert [each.result() for each in ended if each.done()] == [b""], "the other is in nobody's way"
+        for each in ended:
+            each.cancel()
+        for _, each in [*large, waiting]:
+            each.close()

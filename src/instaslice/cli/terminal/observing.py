@@ -68,7 +68,7 @@ class Observing:
             access = Access(client, clock)
         app = endpoints.application(self.registry, self.health, access)
         source = await self._certificates(clock)
-        async with endpoints.serving(app, self._address, source.context if source else None) as port:
+        async with endpoints.serving(app, self._address, source.context if source else None, clock=clock) as port:
             scheme, address = "https" if source else "http", self._address._replace(port=port)
             log.info("metrics and health are served at %s://%s", scheme, address)
             renewing = asyncio.create_task(renew(source, clock)) if source else None
