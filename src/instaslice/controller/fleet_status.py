@@ -266,7 +266,8 @@ def _room(model: Model, slots: Iterable[HeldSlot], free: int) -> _Room:
     if None in indexes or state < 0:
         return _Room("", free)  # no legal layout: somebody else cut it, and nothing can be said to fit
     largest = states.largest_fit(state)
-    return _Room(largest.name if largest else "", states.unusable(state))
+    # An entry may give another size than its profile has.
+    return _Room(largest.name if largest else "", min(states.unusable(state), free))
 
 
 def _lost(instaslice: Instaslice, uuid: str, pods: Mapping[str, Pod]) -> GpuOccupancy:
