@@ -58,6 +58,8 @@ class Invariant(StrEnum):
     """Kueue charges the GPU memory of every slice once, and no pod in a queue holds a slice without quota."""
     POD_SEEN = "pod-seen"
     """No pod waits for `nvidia.com/mig-*`, which no node has: the webhook has seen every pod that asks for it."""
+    QUEUE_ADMITS = "queue-admits"
+    """Kueue, where it is installed, can admit every workload that asks for slices, for no more than they cost."""
     NOT_CHECKED = "not-checked"
     """The caller may read everything that the doctor looks at. Not a fault of the cluster, and not "all is well"."""
 

@@ -10,8 +10,9 @@ import msgspec
 import pytest
 import yaml
 from cluster_monitor import ClusterMonitor
+from commands import instaslice
 from fake_clock import JumpingClock
-from hand_written import NODE, Hand, define, instaslice
+from hand_written import NODE, Hand, define
 from hand_written import hand as hand
 from waiting import until
 

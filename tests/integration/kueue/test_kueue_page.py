@@ -72,10 +72,12 @@ async def remove(client: Client, resource, key):
 
 
 async def test_every_command_of_the_page_does_what_the_page_says(terminal, client, tmp_path):
-    await a_kueue_as_it_is_installed(client)
     commands = typed((ROOT / "docs" / "kueue.md").read_text())
     assert commands.pop(0) == ("instaslice up --kueue", [])
     for command, expected in commands:
+        if command.startswith("kubectl get configmap kueue-manager-config"):
+            # Not before: the doctor would compare it with the geometry, although this Kueue has the right one.
+            await a_kueue_as_it_is_installed(client)
         printed = terminal(command)
         if expected:
             assert list(map(shape, printed)) == list(map(shape, expected)), command

@@ -367,7 +367,9 @@ CREATING = msgspec.structs.replace(MINE, state=AllocationState.CREATING)
 STAGES = [
     pytest.param(world([waiting("w", "1g.5gb"), *map(running, FULL)], [instaslice(*FULL)]), Stage.WAITING, id="waits"),
     pytest.param(
-        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]), Stage.HELD, id="Kueue comes first"
+        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]),
+        Stage.HELD_BY_KUEUE,
+        id="Kueue comes first",
     ),
     pytest.param(world([waiting()], [instaslice(CREATING, slices=[])]), Stage.CREATING, id="slices being made"),
     pytest.param(

@@ -19,6 +19,9 @@ documents       JSON and YAML for programs
 plain_text      text of a cluster in one line, without control characters
 explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
+kueue_lines     why Kueue holds a workload, as text
+held_workloads  what is read of Kueue to say so
+ages            how long ago something was
 plain_table     tables of plain text
 fleet_picture   the fleet, for `instaslice status`
 gpu_lines       its GPUs, as bars or with a character per memory slice
