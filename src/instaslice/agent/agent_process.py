@@ -35,6 +35,7 @@ from instaslice.kube.coalescing_writer import CoalescingWriter, same_object
 from instaslice.kube.core import NODES, Node, ObjectReference
 from instaslice.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
 from instaslice.kube.events import EventKey, Recorder
+from instaslice.kube.heartbeat import Heartbeat
 from instaslice.kube.meta import Key
 from instaslice.kube.queue import Queue
 from instaslice.kube.watch import Reflector
@@ -51,7 +52,8 @@ WORKERS = 16
 class AgentProcess:
     """Serves all nodes that match a selector, as they come and go. With `devices` that is the one node we run on: its
     kubelet learns its resources from device plugins; for others they are written into the node's status. With
-    `job_mapping` dcgm-exporter is told which of its pods has which slice."""
+    `job_mapping` dcgm-exporter is told which of its pods has which slice. `heartbeat` shows that this process runs,
+    where no kubelet does."""
 
     def __init__(
         self,
@@ -66,11 +68,13 @@ class AgentProcess:
         devices: NodeDevices | None = None,
         registry: CollectorRegistry | None = None,
         job_mapping: JobMapping | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._client = client
         self._gpu_source = gpu_source
         self._devices = devices
         self._job_mapping = job_mapping
+        self._heartbeat = heartbeat
         self._clock = clock
         self._rng = rng
         self._orphan_policy = orphan_policy or OrphanPolicy()
@@ -112,6 +116,8 @@ class AgentProcess:
                 log.info("serving %d nodes", len(self._nodes))
             else:
                 log.warning("no node %s yet; it will be served as soon as there is one", self._wanted)
+            if self._heartbeat is not None:
+                tasks.create_task(self._heartbeat.run())
             if self._devices is not None:
                 tasks.create_task(self._devices.run(self._warn_no_slice, self._kubelet_changed))
             await self._queue.work(self._reconcile_or_retry, workers=WORKERS)
@@ -224,6 +230,7 @@ class AgentProcess:
                 limit=self._writing,
             ),
             devices=self._devices,
+            lease=self._heartbeat.key.name if self._heartbeat is not None else None,
             clock=self._clock,
             resynced_at=self._clock.monotonic(),
         )

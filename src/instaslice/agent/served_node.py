@@ -3,6 +3,8 @@
 from collections.abc import Hashable
 from dataclasses import dataclass
 
+import msgspec
+
 from instaslice.agent import report
 from instaslice.agent.gpu_source import ApplyAnnotations, Warn
 from instaslice.agent.kubelet.node_devices import NodeDevices
@@ -33,6 +35,8 @@ class ServedNode:
     warn: Warn
     writer: CoalescingWriter[Instaslice, InstasliceStatus]
     devices: NodeDevices | None
+    lease: str | None
+    """The Lease that shows that this process runs, where no kubelet does."""
     clock: Clock
     resynced_at: float
     status: InstasliceStatus | None = None
@@ -99,6 +103,7 @@ class ServedNode:
     async def _report(self) -> float | None:
         """Write what has changed; the seconds to wait where that can wait."""
         status = self.agent.status(self.devices.kubelet_silence if self.devices else "")
+        status = msgspec.structs.replace(status, lease=self.lease)
         if self.devices is not None:
             status = report.with_holders(status, self.devices.holders.pod_of)
         self.status = status

@@ -175,6 +175,9 @@ class InstasliceStatus(ApiStruct, frozen=True):
 
     observed_generation: Amount  # no default: a status must not be empty, see Spec
     """The generation of the spec that the agent has taken note of."""
+    lease: Name | None = None
+    """The Lease that its agent renews while it runs, in the controller's namespace; left out where the kubelet shows
+    whether it does, by what the node has allocatable."""
     boot_id: Uuid | None = None
     """Changes when the machine restarts: all slices are gone then."""
     models: Annotated[tuple[ModelGeometry, ...], bounded_list(16, "name")] = ()

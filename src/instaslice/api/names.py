@@ -1,6 +1,7 @@
 """Every name of ours that stands in a Kubernetes object. One place, so that nobody misspells one."""
 
 from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.geometry.names import RESOURCE_PREFIX
 
 GROUP = "gpu.das.com"
 
@@ -64,6 +65,8 @@ NAMESPACE = "instaslice-system"
 """Where we run, unless the administrator says otherwise."""
 DEMAND = "instaslice-demand"
 """The ConfigMap in which the controller keeps what pods asked for, so that a restart forgets nothing of it."""
+EMULATION = "instaslice-emulation"
+"""The Lease that the agent of emulated nodes renews in our namespace, and that their status names."""
 WEBHOOK = "instaslice-webhook"
 """The webhook's Service, and the stem of what else is named after it."""
 
@@ -80,6 +83,11 @@ GPU_COUNT = "nvidia.com/gpu.count"
 def resource_name(profile: ProfileName) -> str:
     """The resource that nodes advertise for a profile: `gpu.das.com/mig-1g.5gb.me`."""
     return f"{GROUP}/{profile.resource}"
+
+
+def nvidia_resource_name(profile: ProfileName) -> str:
+    """The resource by which users ask for a profile: `nvidia.com/mig-1g.5gb.me`."""
+    return NVIDIA_RESOURCE.removesuffix(RESOURCE_PREFIX) + profile.resource
 
 
 def renamed(resource: str) -> str | None:

@@ -50,6 +50,8 @@ CONTROLLER: Final = Role(
     ),
     own=(
         rule("coordination.k8s.io", "leases", "get create update"),
+        # Whether the agent of emulated nodes runs.
+        rule("coordination.k8s.io", "leases", "list watch", named=[names.EMULATION]),
         rule("", "configmaps", "get patch", named=[names.DEMAND]),
         # RBAC cannot restrict `create` to a name.
         rule("", "configmaps", "create"),
@@ -94,8 +96,16 @@ AGENT: Final = Role(
     default=(EVENTS,),
 )
 """Of a node with a kubelet. RBAC grants the objects of all nodes; a policy restricts the agent to that of its own."""
-EMULATED_NODES: Final = Role(cluster=(rule("", "nodes/status", "patch"),))
-"""What the agent of nodes without a kubelet needs besides: it writes their capacity."""
+EMULATED_NODES: Final = Role(
+    cluster=(rule("", "nodes/status", "patch"),),
+    own=(
+        rule("coordination.k8s.io", "leases", "patch", named=[names.EMULATION]),
+        # RBAC cannot restrict `create` to a name.
+        rule("coordination.k8s.io", "leases", "create"),
+    ),
+)
+"""What the agent of nodes without a kubelet needs besides: it writes their capacity, and shows by a Lease that it runs.
+No chart grants it: only local clusters have such an agent."""
 
 
 def agent(*, emulated_nodes: bool = False) -> Role:
@@ -154,6 +164,7 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
                 "list csistoragecapacities.storage.k8s.io",
                 "list storageclasses.storage.k8s.io",
                 "list volumeattachments.storage.k8s.io",
+                f"list leases.coordination.k8s.io in {names.NAMESPACE}",
             ),
             _LISTED,
         ),
@@ -164,6 +175,7 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
         "list pods": "before it destroys a slice that no allocation names, a minute after it has lost its allocation",
         f"delete instaslices.{names.GROUP}": "one of an earlier node of that name, before Kubernetes has collected it",
         "patch events.events.k8s.io in default": _REPEATED,
+        f"create leases.coordination.k8s.io in {names.NAMESPACE}": _APPLIED,
     },
     names.WEBHOOK: {
         f"patch secrets in {names.NAMESPACE}": "a certificate that is renewed, weeks after it was issued",

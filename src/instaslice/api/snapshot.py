@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from instaslice.api import names
+from instaslice.api.agent_presence import silent_leases
 from instaslice.api.instaslice import INSTASLICES, Instaslice
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import EVERYTHING, Client, Selector
@@ -50,7 +51,11 @@ class ClusterSnapshot:
     storage: Sequence[StorageObject] | None = ()
     """Claims, volumes and what goes with them; None where they may not be read."""
     lease: Lease | None = None
-    """The controller's; None where it is kept elsewhere or may not be read."""
+    """The controller's; None where there is none by that name, or `lease_unknown`."""
+    lease_unknown: bool = False
+    """Whether it may not be read."""
+    silent_leases: frozenset[str] = frozenset()
+    """The names of agents' Leases that are not renewed any more, as far as they may be read."""
     forbidden: Sequence[str] = ()
     """Of pods, nodes and Instaslice objects, those that may not be listed, by their plural."""
 
@@ -68,9 +73,15 @@ class ClusterSnapshot:
         namespaces: list[Namespace] = []
         storage: list[StorageObject] | None = []
         lease: Lease | None = None
+        lease_unknown, silent = False, frozenset[str]()
         if scheduling:
-            with suppress(NotFound, Forbidden):
-                lease = await client.get(LEASES, Key(names.NAMESPACE, names.CONTROLLER))
+            try:
+                with suppress(NotFound):
+                    lease = await client.get(LEASES, Key(names.NAMESPACE, names.CONTROLLER))
+            except Forbidden:
+                lease_unknown = True
+            if any(each.status.lease for each in instaslices):
+                silent = await silent_leases(client, clock)
             try:
                 namespaces = await _list(client, NAMESPACES, version, unread)
                 storage = [each for kind in STORAGE_KINDS for each in await _list(client, kind, version, unread)]
@@ -80,6 +91,8 @@ class ClusterSnapshot:
             namespaces=namespaces,
             storage=storage,
             lease=lease,
+            lease_unknown=lease_unknown,
+            silent_leases=silent,
             pods=await _unless(forbidden, client, PODS, version, unread),
             nodes=await _unless(forbidden, client, NODES, version, unread),
             instaslices=instaslices,

@@ -2,12 +2,13 @@
 
 import asyncio
 import random
+import socket
 from contextlib import nullcontext
 from pathlib import Path
 
 import click
 
-from instaslice.agent.agent_process import AgentProcess
+from instaslice.agent.agent_process import MANAGER, AgentProcess
 from instaslice.agent.emulation import EmulatedGpus, Emulation
 from instaslice.agent.folder_lock import locked
 from instaslice.agent.gpu_source import GpuSource, Hardware
@@ -29,8 +30,10 @@ from instaslice.errors import leaves
 from instaslice.geometry import Model
 from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client, Selector
-from instaslice.kube.clock import SystemClock
+from instaslice.kube.clock import Clock, SystemClock
 from instaslice.kube.errors import BadRequest
+from instaslice.kube.heartbeat import Heartbeat
+from instaslice.kube.meta import Key
 from instaslice.observe.metrics import Component
 
 LATENCIES = {"none": INSTANT, "h200": H200}
@@ -56,6 +59,12 @@ VOID_WITHOUT = {
     "--model": ("--count",),
     "--node": ("--kubelet-dir", "--cdi-dir", "--dcgm-job-mapping-dir"),
 }
+
+
+def _heartbeat(client: Client, clock: Clock) -> Heartbeat:
+    """Of the process that serves nodes without a kubelet: one for all of them."""
+    key = Key(names.NAMESPACE, names.EMULATION)
+    return Heartbeat(client, key, identity=socket.gethostname(), manager=MANAGER, clock=clock)
 
 
 @click.command(epilog=EXAMPLES)
@@ -217,6 +226,7 @@ def command(
             devices=devices,
             registry=observing.registry,
             job_mapping=JobMapping(job_mapping_dir) if job_mapping_dir else None,
+            heartbeat=None if node else _heartbeat(client, clock),
         )
         observing.health.not_ready = lambda: agent.not_ready
         await agent.run()

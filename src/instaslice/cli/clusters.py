@@ -1,6 +1,7 @@
 """`instaslice clusters`: local clusters and their components."""
 
 import asyncio
+import difflib
 import sys
 
 import click
@@ -39,10 +40,13 @@ class ClusterStatus(msgspec.Struct):
 @click.argument("name", required=False, shell_complete=completions.clusters)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(name: str | None, output: str) -> None:
-    """Show local clusters and whether their components run. Exits with 1 when one of them does not."""
+    """Show local clusters and whether their components run. Exits with 1 when one of them does not, and where there is
+    no cluster of that name."""
+    if name is not None and not Cluster(name).exists:
+        raise LocalError(_unknown(name))
     rows: list[ClusterStatus] = []
     unreadable: list[Exception] = []
-    for cluster in [Cluster(name)] if name else all_clusters():
+    for cluster in all_clusters() if name is None else [Cluster(name)]:
         try:
             rows.append(_row(cluster))
         except (LocalError, KubeError) as error:
@@ -57,6 +61,13 @@ def command(name: str | None, output: str) -> None:
         click.echo(f"error: {why}", err=True)
     if unreadable or not all(running for row in rows for running in row.components.values()):
         sys.exit(1)
+
+
+def _unknown(name: str) -> str:
+    there = sorted(each.name for each in all_clusters())
+    near = difflib.get_close_matches(name, there, n=3) or there
+    known = f"there is {', '.join(near)}" if near else "there is none: `instaslice up` starts one"
+    return f"no cluster {name!r}; {known}"
 
 
 def _row(cluster: Cluster) -> ClusterStatus:

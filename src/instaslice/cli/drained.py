@@ -1,4 +1,4 @@
-"""`instaslice drained`: whether any pod still holds a slice. The chart asks it before it is uninstalled."""
+"""`instaslice drained`: whether any pod holds a slice or waits for one, before an uninstall or the end of a node."""
 
 import asyncio
 import sys
@@ -7,14 +7,25 @@ from pathlib import Path
 
 import click
 
+from instaslice.api import names
 from instaslice.api.instaslice import INSTASLICES, Allocation, Instaslice, SliceState
+from instaslice.api.pods import gated
+from instaslice.cli.terminal.missing_grant import in_cluster
+from instaslice.cli.terminal.plain_text import echo
 from instaslice.errors import BadInput
-from instaslice.kube.client import Client
-from instaslice.kube.errors import NotFound
+from instaslice.kube.client import Client, Selector
+from instaslice.kube.core import PODS, Pod
+from instaslice.kube.errors import Forbidden, NotFound
+from instaslice.kube.meta import key_of
 from instaslice.kube.transport import INTERACTIVE
 
 HELD = 1
-"""Exit code: pods hold slices."""
+"""Exit code: pods hold slices, or wait for them."""
+UNBOUND = Selector(fields="spec.nodeName=")
+DELETE_WAITING = (
+    "scale down what owns them, or delete them after the uninstall, so that their owners create others "
+    "(docs/operations.md has the command)"
+)
 MOST_PODS = 10
 """More are counted, not named."""
 
@@ -30,27 +41,32 @@ Examples:
 @click.option("--kubeconfig", type=click.Path(path_type=Path, dir_okay=False))
 @click.option("--context", help="The context of the kubeconfig.  [default: its current one]")
 def command(node: str | None, kubeconfig: Path | None, context: str | None) -> None:
-    """Say which pods hold slices. Exits with 0 when none does, and with 1 otherwise. Changes nothing."""
+    """Say which pods hold slices, and without --node which ones wait for slices: after an uninstall nobody would remove
+    their gate. Exits with 0 when none does, and with 1 otherwise. Changes nothing."""
 
-    async def read() -> list[tuple[str, Allocation]]:
+    async def read() -> tuple[list[tuple[str, Allocation]], list[str]]:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             try:
-                objects = await client.list(INSTASLICES)
+                pods = await client.list(PODS, UNBOUND) if node is None else []
+                found = chosen(await client.list(INSTASLICES), node)
             except NotFound:
-                return []  # its definition is gone, so nobody holds anything of ours
-        return [
+                found = []  # its definition is gone, so nobody holds anything of ours
+            except Forbidden as error:
+                raise in_cluster(error) from None
+        held = [
             (each.metadata.name, allocation)
-            for each in chosen(objects, node)
+            for each in found
             for allocation in each.spec.allocations
             if holds(allocation, each)
         ]
+        return held, waiting(pods, held)
 
-    held = asyncio.run(read())
-    if not held:
-        click.echo("no pod holds a slice")
+    held, waits = asyncio.run(read())
+    if not (held or waits):
+        click.echo("no pod holds a slice" if node else "no pod holds a slice or waits for one")
         return
-    for line in lines(held):
-        click.echo(line, err=True)
+    for line in (*(lines(held) if held else ()), *(waiting_lines(waits) if waits else ())):
+        echo(line, err=True)
     sys.exit(HELD)
 
 
@@ -67,6 +83,22 @@ def holds(allocation: Allocation, node: Instaslice) -> bool:
     """Whether its slice is needed, or is yet to be destroyed. The entry of one that is gone stays for some seconds."""
     left = any(each.id == allocation.id and each.state is not SliceState.DELETED for each in node.status.slices)
     return allocation.wanted or left
+
+
+def waiting(pods: Iterable[Pod], held: Iterable[tuple[str, Allocation]]) -> list[str]:
+    """The pods that our gate holds back, without those that are named as holders."""
+    named = {allocation.pod.uid for _, allocation in held}
+    return sorted(str(key_of(pod)) for pod in pods if gated(pod) and not pod.ended and pod.metadata.uid not in named)
+
+
+def waiting_lines(waits: Sequence[str]) -> list[str]:
+    """One line for each of the first pods, then how many more, then the remedy."""
+    shown = [f"pod {each}: waits for slices" for each in waits[:MOST_PODS]]
+    more = [f"and {len(waits) - MOST_PODS} more"] if len(waits) > MOST_PODS else []
+    remedy = (
+        f"{len(waits)} pods wait" if len(waits) > 1 else "1 pod waits"
+    ) + f" behind the gate {names.GATE}, which nobody removes after an uninstall; {DELETE_WAITING}"
+    return [*shown, *more, remedy]
 
 
 def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:

@@ -8,6 +8,7 @@
     lifecycle          how far a pod is: waiting, creating, created, ungated, deleting, deleted, failed
     cluster_state      what is known of the cluster
     ledger             what is reserved for whom, rebuilt from the API server at start
+    gpu_claims         of several nodes that report one GPU, which has it
     node_record        what the ledger knows of one node
     reservations       the allocations of a pod
     quarantine         objects that could not be handled

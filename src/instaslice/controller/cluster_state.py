@@ -4,10 +4,12 @@ No clock and no network. The dispatcher and the pod reconciler keep it up to dat
 `explain` read it.
 """
 
+from instaslice.api.agent_presence import missing_agent
+from instaslice.api.instaslice import InstasliceStatus
 from instaslice.controller import node_admission
 from instaslice.controller.ledger import Ledger
 from instaslice.controller.node_capacity import NodeCapacities
-from instaslice.controller.quarantine import Quarantine
+from instaslice.controller.quarantine import ObjectKind, Quarantine
 from instaslice.controller.requests import Amounts
 from instaslice.controller.scheduling.filters import Filters
 from instaslice.kube.core import Node, Pod
@@ -16,7 +18,9 @@ from instaslice.placement import NodeName, Policy, WaitingQueue
 
 class ClusterState:
     def __init__(self, policy: Policy) -> None:
-        self.ledger = Ledger(policy, self.is_ready)
+        self.ledger = Ledger(policy, self.exists, self.missing_agent)
+        self.silent_leases: frozenset[str] = frozenset()
+        """The names of agents' Leases that are not renewed any more."""
         changes = self.ledger.fleet.index.changes
         self.capacities = NodeCapacities(changes())
         self.nodes = self.capacities.nodes
@@ -39,9 +43,13 @@ class ClusterState:
         """Another number once nodes, what they have left, or what their GPUs hold has changed."""
         return self.ledger.fleet.changes.end + self.capacities.changes.end + self.admission_changes.end
 
-    def is_ready(self, name: NodeName) -> bool:
-        node = self.nodes.get(name)
-        return node is not None and node.ready
+    def exists(self, name: NodeName) -> bool:
+        """Whether there is a Node of that name, also one that is set aside."""
+        return name in self.nodes or bool(self.quarantine.why(ObjectKind.NODE, name))
+
+    def missing_agent(self, name: NodeName, status: InstasliceStatus) -> str:
+        """Why the agent of a node counts as gone; "" where it does not."""
+        return missing_agent(status, self.nodes.get(name), self.silent_leases)
 
     def set_node(self, node: Node) -> bool:
         """Take in a node as it is now. Whether it may admit pods that it did not admit before."""

@@ -40,9 +40,9 @@ from instaslice.controller.taints import Taints
 from instaslice.controller.work_queues import WorkQueues
 from instaslice.errors import InstasliceError
 from instaslice.kube.cache import Cache, freeze_heap
-from instaslice.kube.client import Client
+from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.clock import Clock, Timer
-from instaslice.kube.core import NAMESPACES, NODES, PODS, Namespace, Node, Pod
+from instaslice.kube.core import LEASES, NAMESPACES, NODES, PODS, Lease, Namespace, Node, Pod
 from instaslice.kube.errors import NotFound, Refused, Unreadable
 from instaslice.kube.meta import Object, ObjectMeta, key_of
 from instaslice.kube.queue import Queue
@@ -100,10 +100,12 @@ class Controller:
         self._clock = clock
         self._rng = rng
         self._leads = leads
+        self._namespace = settings.namespace
         self.pods: Cache[Pod] = Cache()
         self.nodes: Cache[Node] = Cache()
         self.instaslices: Cache[Instaslice] = Cache()
         self.namespaces: Cache[Namespace] = Cache()
+        self.leases: Cache[Lease] = Cache()
         self.storage: dict[Resource[Any], Cache[Any]] = {kind: Cache() for kind in STORAGE_KINDS}
         self.state = ClusterState(policy)
         self._specs = SpecWriter(client, self.state.ledger, names.CONTROLLER, clock)
@@ -146,6 +148,9 @@ class Controller:
             }
             for resource, cache in caches.items():
                 group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
+            agents = Selector(self._namespace, fields=f"metadata.name={names.EMULATION}")
+            group.create_task(self._watch(LEASES, self.leases, agents), name="watch leases of agents")
+            # Not awaited: without it, as with the roles of an earlier version, every agent counts as there.
             await asyncio.gather(*(cache.synced() for cache in caches.values()))
             await self._learning.recall()
             freeze_heap()
@@ -176,10 +181,11 @@ class Controller:
         self.nodes.on_change(self.dispatcher.node_changed)
         self.instaslices.on_change(self._instaslice_changed)
         self.pods.on_change(self._pod_changed)
+        self.leases.on_change(self.dispatcher.lease_changed)
         self.dispatcher.start()
         self._times.live = self.started = True
 
-    async def _watch(self, resource: Resource[T], cache: Cache[T]) -> None:
+    async def _watch(self, resource: Resource[T], cache: Cache[T], selector: Selector = EVERYTHING) -> None:
         kind = OBJECT_KINDS.get(resource.kind)
 
         def unreadable(meta: ObjectMeta, error: Unreadable) -> None:
@@ -189,7 +195,15 @@ class Controller:
             else:
                 self.dispatcher.quarantine(kind, meta.uid if kind is ObjectKind.POD else meta.name, error)
 
-        await Reflector(self._client, resource, cache, clock=self._clock, rng=self._rng, unreadable=unreadable).run()
+        await Reflector(
+            self._client,
+            resource,
+            cache,
+            clock=self._clock,
+            rng=self._rng,
+            selector=selector,
+            unreadable=unreadable,
+        ).run()
 
     def _instaslice_changed(self, old: Instaslice | None, new: Instaslice | None) -> None:
         self._specs.seen(old, new)

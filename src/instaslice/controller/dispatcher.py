@@ -22,7 +22,9 @@ from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.pod_reconciler import SILENT, PodReconciler
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.requests import effective
-from instaslice.kube.core import Namespace, Node, Pod
+from instaslice.kube.core import Lease, Namespace, Node, Pod
+from instaslice.kube.heartbeat import Renewals
+from instaslice.kube.meta import key_of
 from instaslice.kube.storage import StorageObject
 from instaslice.placement import Demand, NodeName, Short
 from instaslice.placement.longest_waiting import LongestWaiting
@@ -48,6 +50,7 @@ class Dispatcher:
         )
         self._orders = orders
         self._clock = clock
+        self._renewals = Renewals()
         self._pass_complete = True
 
     # What the watches report ----------------------------------------------------------------------------------------
@@ -95,6 +98,24 @@ class Dispatcher:
             return
         if helps:
             self._queue.retry_all()
+
+    def set_silent_leases(self, silent: frozenset[str]) -> None:
+        """The Leases that agents do not renew any more: nothing is placed on their nodes until they do."""
+        changed, self.state.silent_leases = silent ^ self.state.silent_leases, silent
+        if changed:
+            for name in [each.name for each in self.state.ledger.nodes.values() if each.status.lease in changed]:
+                self._apply(self.state.ledger.update_readiness(name))
+
+    def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
+        """Of an agent that serves nodes without a kubelet. Without a Lease nothing is said of it."""
+        if new is None:
+            self._renewals.forget(key_of(_changed(old, new)))
+        else:
+            self.deadlines.at(self._renewals.observe(new, self._clock()), self._judge_leases)
+        self._judge_leases(self._clock())
+
+    def _judge_leases(self, now: float) -> None:
+        self.set_silent_leases(frozenset(each.name for each in self._renewals.expired(now)))
 
     def start(self) -> None:
         """Every object is known: from now on what is missing is gone. Nothing is decided before."""
@@ -147,11 +168,12 @@ class Dispatcher:
         helps = self.state.set_node(new)
         if new.ready:
             self.state.dead_nodes.discard(name)
-        if old is None or old.ready != new.ready:
+        if old is None:
             self._apply(self.state.ledger.reassign_gpus())
-            if not new.ready:
-                self.deadlines.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
+        if not new.ready and (old is None or old.ready):
+            self.deadlines.at(self._clock() + self.limits.node, partial(self._node_overdue, name, new))
         if helps:
+            self._apply(self.state.ledger.update_readiness(name))
             self._queue.retry_all()
 
     def _node_gone(self, name: NodeName) -> None:

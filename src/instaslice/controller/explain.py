@@ -17,6 +17,7 @@ from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.explanation import (
+    GATED_BY_OTHERS,
     SAID_BY_THE_POD,
     WAITS,
     ExplainedSlice,
@@ -26,6 +27,8 @@ from instaslice.controller.explanation import (
     asks_nvidia,
     by_itself,
     changed,
+    held_message,
+    kueue_gates,
 )
 from instaslice.controller.feasible_nodes import (
     lacking,
@@ -44,17 +47,24 @@ from instaslice.controller.slice_holders import holders, rollout
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 from instaslice.kube.workloads import WorkloadResource
+from instaslice.kueue.hold import KueueHolds
 from instaslice.placement import NodeName, Policy, Refusal, RequestKey
 
 RENEWED_WITHIN = 3.0
 """Lease durations: a controller that renewed its Lease longer ago does not run."""
 
 
+BETWEEN_LEADERS = 10.0
+"""Seconds for which a Lease that was given back says nothing: another replica is about to take it."""
+
+
 class Explainer:
     """Answers about one cluster at one moment."""
 
-    def __init__(self, cluster: ClusterSnapshot, policy: Policy) -> None:
+    def __init__(self, cluster: ClusterSnapshot, policy: Policy, holds: KueueHolds | None = None) -> None:
+        """Without `holds`, Kueue's objects were not read: of a pod that Kueue holds, just that is said."""
         self._cluster = cluster
+        self._holds = holds
         self._pods = {pod.metadata.uid: pod for pod in cluster.pods}
         self._namespaces = {each.metadata.name: each for each in cluster.namespaces}
         self._dispatcher, self.left_out = _dispatcher(cluster, policy)
@@ -69,11 +79,13 @@ class Explainer:
         read."""
         brief, uid = self._brief(pod), pod.metadata.uid
         explanation = partial(Explanation, **msgspec.structs.asdict(brief))
+        if self._holds is not None and kueue_gates(pod):
+            explanation = partial(explanation, kueue=self._holds.of_pod(pod))
         if brief.stage in SAID_BY_THE_POD:
             return explanation()
         explanation = partial(explanation, left_out=self.left_out)
         if brief.stage is not Stage.WAITING:
-            return explanation(slices=[] if brief.stage is Stage.HELD else _locations(self._cluster, uid))
+            return explanation(slices=[] if brief.stage in GATED_BY_OTHERS else _locations(self._cluster, uid))
         request = self._placer.request(pod)
         could = list(nodes_that_could_hold(self._state, self._placer, pod))
         # Not of one that fits now or waits for a claim, whoever holds slices.
@@ -114,7 +126,9 @@ class Explainer:
         created = pod.metadata.creation_timestamp
         if pod.metadata.uid in self._state.queue:
             return Stage.WAITING, created, self._why_waiting(pod)
-        if brief.stage is Stage.HELD:
+        if brief.stage is Stage.HELD_BY_KUEUE and self._holds is not None:
+            return brief.stage, created, held_message(pod, self._holds.of_pod(pod))
+        if brief.stage in GATED_BY_OTHERS:
             return brief.stage, created, brief.message
         condition = condition_of(self._state, self._placer, pod.metadata.uid)
         if not gated(pod):
@@ -140,7 +154,8 @@ class Explainer:
         turn = "about to be placed"
         if any(map(self._may_run, self._state.queue.ahead(pod.metadata.uid))):
             turn = "placed once the pods ahead of it have been considered"
-        doubt = "; does the controller run?" if self._cluster.lease is None else ""
+        unled = self._cluster.lease is None and not self._cluster.lease_unknown
+        doubt = "; does the controller run?" if unled else ""
         return f"fits now, and is {turn}{doubt}"
 
     def _may_run(self, uid: str) -> bool:
@@ -160,9 +175,10 @@ def _stopped(cluster: ClusterSnapshot) -> str:
     if cluster.lease is None:
         return ""
     key, spec = key_of(cluster.lease), cluster.lease.spec
-    if not spec.holder_identity:
-        return f"no controller runs: nobody holds lease {key}"
     age = abs(cluster.now - datetime.fromisoformat(spec.renew_time)).total_seconds() if spec.renew_time else 0.0
+    if not spec.holder_identity:
+        # The next leader takes over within seconds.
+        return f"no controller runs: nobody holds lease {key}" if age > BETWEEN_LEADERS else ""
     if age <= RENEWED_WITHIN * spec.lease_duration_seconds:
         return ""
     return f"no controller seems to run: {spec.holder_identity} renewed lease {key} {age:.0f} s ago"
@@ -189,6 +205,8 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
     closed = state.ledger.closed(name)
     if record.gpus and len(closed) == len(record.gpus):
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
+    if not record.gpus and record.unusable:
+        return "; ".join(dict.fromkeys(record.unusable.values()))
     if never := never_held(state, request, name):
         return never
     # The remedy is printed once, for all nodes together.
@@ -233,6 +251,7 @@ def _dispatcher(cluster: ClusterSnapshot, policy: Policy) -> tuple[Dispatcher, l
     made = Dispatcher(state, NullOrders(), lambda: now, Random(0), Limits())
     # In the order in which the controller starts: storage, nodes, allocations, pods.
     state.filters.volumes_known = cluster.storage is not None
+    made.set_silent_leases(cluster.silent_leases)
     for namespace in cluster.namespaces:
         made.namespace_changed(None, namespace)
     for stored in cluster.storage or ():

@@ -12,16 +12,19 @@ from typing import NamedTuple
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.agent_presence import missing_agent
 from instaslice.api.instaslice import READY, ConditionStatus, GpuStatus, Health, Instaslice
 from instaslice.api.pods import gated
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explain import Explainer
-from instaslice.controller.explanation import Stage, WaitingPod
+from instaslice.controller.explanation import Stage, WaitingPod, by_itself, held_message
+from instaslice.controller.gpu_claims import GpuClaim, reported_too
 from instaslice.controller.held_slots import HeldSlot, SlotState, held_slots
 from instaslice.controller.slice_holders import held_since
 from instaslice.geometry import Model, States
 from instaslice.kube.core import Node, Pod
 from instaslice.kube.meta import Key, key_of
+from instaslice.kueue.hold import KueueHolds
 from instaslice.placement import Policy
 
 
@@ -62,7 +65,8 @@ class GpuOccupancy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeOccupancy(msgspec.Struct, frozen=True, kw_only=True):
-    """One node. `out_of_use` says why nothing is placed there: cordoned, not ready, or its agent says so."""
+    """One node. `out_of_use` says why nothing is placed there: cordoned, not ready, or its agent says so or does
+    not run."""
 
     name: str
     gpus: list[GpuOccupancy]
@@ -111,13 +115,14 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, nodes=nodes, models=_totals(nodes), slots=_slots(nodes))
 
 
-def fleet_status(cluster: ClusterSnapshot, policy: Policy) -> FleetStatus:
-    """Everything there is to say of the fleet now."""
+def fleet_status(cluster: ClusterSnapshot, policy: Policy, holds: KueueHolds | None = None) -> FleetStatus:
+    """Everything there is to say of the fleet now. `holds` says why Kueue holds pods, where its objects were read."""
     pods = {pod.metadata.uid: pod for pod in cluster.pods}
     nodes = None if "nodes" in cluster.forbidden else {node.metadata.name: node for node in cluster.nodes}
     by_name = sorted(cluster.instaslices, key=lambda each: each.metadata.name)
-    found = [_node(each, pods, nodes) for each in by_name]
-    waiting, left_out = _waiting(cluster, policy)
+    disputed = _disputed(by_name, nodes)
+    found = [_node(each, pods, nodes, cluster.silent_leases, disputed) for each in by_name]
+    waiting, left_out = _waiting(cluster, policy, holds)
     return FleetStatus(
         nodes=found,
         waiting=waiting,
@@ -129,13 +134,13 @@ def fleet_status(cluster: ClusterSnapshot, policy: Policy) -> FleetStatus:
     )
 
 
-def _waiting(cluster: ClusterSnapshot, policy: Policy) -> tuple[list[QueuedPod], list[str]]:
+def _waiting(cluster: ClusterSnapshot, policy: Policy, holds: KueueHolds | None) -> tuple[list[QueuedPod], list[str]]:
     """Who waits, and the objects that were left out."""
     if cluster.forbidden:
         # Without one of the lists the controller's view cannot be built: what it wrote into the pods has to do.
         listed = sorted(filter(gated, cluster.pods), key=lambda pod: str(pod.metadata.creation_timestamp))
-        return [_as_written(pod) for pod in listed], [f"{each.object}: {each.why}" for each in cluster.unread]
-    explainer = Explainer(cluster, policy)
+        return [_as_written(pod, holds) for pod in listed], [f"{each.object}: {each.why}" for each in cluster.unread]
+    explainer = Explainer(cluster, policy, holds)
     found: list[QueuedPod] = []
     position = 0
     for each in explainer.waiting():
@@ -145,26 +150,55 @@ def _waiting(cluster: ClusterSnapshot, policy: Policy) -> tuple[list[QueuedPod],
     return found, explainer.left_out
 
 
-def _as_written(pod: Pod) -> QueuedPod:
+def _as_written(pod: Pod, holds: KueueHolds | None) -> QueuedPod:
+    brief = by_itself(pod)
+    if brief.stage is Stage.HELD_BY_KUEUE:
+        message = held_message(pod, holds.of_pod(pod)) if holds is not None else brief.message
+        return QueuedPod(**{**msgspec.structs.asdict(brief), "message": message})
     condition = pod.condition(names.SLICE_READY)
     message = condition.message if condition else "nothing says why"
     created = pod.metadata.creation_timestamp
     return QueuedPod(pod=str(key_of(pod)), stage=Stage.WAITING, since=created, asks={}, message=message)
 
 
-def _node(instaslice: Instaslice, pods: Mapping[str, Pod], nodes: Mapping[str, Node] | None) -> NodeOccupancy:
+def _disputed(instaslices: Iterable[Instaslice], nodes: Mapping[str, Node] | None) -> dict[tuple[str, str], str]:
+    """Node and GPU → why it is not used there, as another node has it."""
+    claims: dict[str, list[GpuClaim]] = {}
+    for each in instaslices:
+        exists = nodes is None or each.metadata.name in nodes
+        for gpu in each.status.gpus:
+            claims.setdefault(gpu.uuid, []).append(GpuClaim.of(each, exists=exists))
+    found = {}
+    for uuid, claiming in claims.items():
+        holder = claiming[0]
+        for claim in claiming[1:]:
+            holder = claim if claim.outranks(holder) else holder
+        found.update({(claim.node, uuid): reported_too(holder.node) for claim in claiming if claim is not holder})
+    return found
+
+
+def _node(
+    instaslice: Instaslice,
+    pods: Mapping[str, Pod],
+    nodes: Mapping[str, Node] | None,
+    silent_leases: Collection[str],
+    disputed: Mapping[tuple[str, str], str],
+) -> NodeOccupancy:
     name = instaslice.metadata.name
-    out_of_use = _node_out(instaslice, nodes)
+    out_of_use = _node_out(instaslice, nodes, silent_leases)
     models = {gpu.model: _model(instaslice, gpu.model) for gpu in instaslice.status.gpus}
     in_order = sorted(instaslice.status.gpus, key=lambda gpu: gpu.index)
-    gpus = [_gpu(instaslice, gpu, *models[gpu.model], pods, out_of_use) for gpu in in_order]
+    gpus = [
+        _gpu(instaslice, gpu, *models[gpu.model], pods, disputed.get((name, gpu.uuid)) or out_of_use)
+        for gpu in in_order
+    ]
     reported = {gpu.uuid for gpu in in_order}
     lost = dict.fromkeys(each.gpu for each in instaslice.spec.allocations if each.gpu not in reported)
     gpus += [_lost(instaslice, uuid, pods) for uuid in lost]
     return NodeOccupancy(name=name, gpus=gpus, out_of_use=out_of_use)
 
 
-def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None) -> str:
+def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None, silent_leases: Collection[str]) -> str:
     """Why nothing is placed on the node, as far as `nodes` may be read."""
     node = None
     if nodes is not None:
@@ -176,6 +210,8 @@ def _node_out(instaslice: Instaslice, nodes: Mapping[str, Node] | None) -> str:
     serving = next((each for each in instaslice.status.conditions if each.type == READY), None)
     if serving is not None and serving.status is ConditionStatus.FALSE:
         return f"its agent does not serve: {serving.message or serving.reason}"
+    if missing := missing_agent(instaslice.status, node, silent_leases):
+        return missing
     return "cordoned" if node is not None and node.spec.unschedulable else ""
 
 
@@ -230,7 +266,8 @@ def _room(model: Model, slots: Iterable[HeldSlot], free: int) -> _Room:
     if None in indexes or state < 0:
         return _Room("", free)  # no legal layout: somebody else cut it, and nothing can be said to fit
     largest = states.largest_fit(state)
-    return _Room(largest.name if largest else "", states.unusable(state))
+    # An entry may give another size than its profile has.
+    return _Room(largest.name if largest else "", min(states.unusable(state), free))
 
 
 def _lost(instaslice: Instaslice, uuid: str, pods: Mapping[str, Pod]) -> GpuOccupancy:

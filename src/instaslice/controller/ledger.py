@@ -24,6 +24,7 @@ from instaslice.api.instaslice import (
 )
 from instaslice.api.pods import NeededSlice
 from instaslice.api.summary import holds_slot
+from instaslice.controller.gpu_claims import GpuClaim, reported_too
 from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
@@ -44,9 +45,16 @@ MOST_MODELS: Final = 64
 
 
 class Ledger:
-    def __init__(self, policy: Policy, node_ready: Callable[[NodeName], bool] = lambda _: True) -> None:
-        """`node_ready`: of two nodes that report one GPU, the one that exists and is ready has it."""
-        self._node_ready = node_ready
+    def __init__(
+        self,
+        policy: Policy,
+        node_exists: Callable[[NodeName], bool] = lambda _: True,
+        missing_agent: Callable[[NodeName, InstasliceStatus], str] = lambda _name, _status: "",
+    ) -> None:
+        """`node_exists`: of two nodes that report one GPU, one that exists has it. `missing_agent` says why the agent
+        of a node counts as gone; "" where it does not."""
+        self._node_exists = node_exists
+        self._missing_agent = missing_agent
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
         self.nodes: dict[NodeName, NodeRecord] = {}
@@ -70,6 +78,7 @@ class Ledger:
         if record is None:
             record = self.nodes[name] = NodeRecord(name)
         record.status, record.unreadable = thing.status, False
+        record.created = thing.metadata.creation_timestamp
         try:
             self._update_gpus(record, changes)
             self._update_readiness(record, record.status, changes)
@@ -82,6 +91,14 @@ class Ledger:
                 self.remove(name)
             raise
         self._reassign_detached(changes)
+        return changes
+
+    def update_readiness(self, node: NodeName) -> LedgerChanges:
+        """Whether the agent of a node runs may be judged otherwise than before. Safe to repeat."""
+        changes = LedgerChanges()
+        record = self.nodes.get(node)
+        if record is not None:
+            self._update_readiness(record, record.status, changes)
         return changes
 
     def quarantine(self, node: NodeName, why: str) -> None:
@@ -113,10 +130,10 @@ class Ledger:
         return changes
 
     def reassign_gpus(self) -> LedgerChanges:
-        """Decide again which node has a GPU that two report: one of them came, went, or changed its readiness."""
+        """Decide again which node has a GPU that two report: one of them came or went."""
         changes = LedgerChanges()
         waiting = [each for each in self.nodes.values() if each.unusable and not each.unreadable]
-        for record in sorted(waiting, key=lambda each: (not self._node_ready(each.name), each.name)):
+        for record in sorted(waiting, key=lambda each: (not self._node_exists(each.name), each.name)):
             self._update_gpus(record, changes)
             self._update_readiness(record, record.status, changes)
             self._update_slices(record, record.status, changes)
@@ -278,22 +295,19 @@ class Ledger:
                 self._retry_placements(record, uuid, changes)
 
     def _add(self, record: NodeRecord, gpu: GpuId, model: Model, changes: LedgerChanges) -> str:
-        """Put a GPU into the fleet under this node, with what is reserved on it. Why not, where another node has it:
-        the machine was registered under a new name, say, while the old node still exists."""
+        """Put a GPU into the fleet under this node, with what is reserved on it. Why not, where another node has it."""
         try:
             owner = self.fleet.node_of[self.fleet.number(gpu)].name
         except UnknownGpu:
             pass
         else:
-            if self._node_ready(owner) or not self._node_ready(record.name):
-                return f"node {owner} reports it too"
             other = self.nodes[owner]
+            if not self._claim(record).outranks(self._claim(other)):
+                return reported_too(owner)
             self._detach_gpu(other, gpu)
-            other.unusable[gpu] = f"node {record.name} reports it too"
+            other.unusable[gpu] = reported_too(record.name)
             keys = about(node=owner, gpu=gpu)
-            log.error(
-                "instaslice %s: GPU %s: node %s reports it too, and is ready", owner, gpu, record.name, extra=keys
-            )
+            log.error("instaslice %s: GPU %s: node %s has it, and reports it too", owner, gpu, record.name, extra=keys)
         self.fleet.add_gpu(gpu, record.name, model)
         record.gpus[gpu] = model
         changes.freed = True
@@ -304,6 +318,9 @@ class Ledger:
                 _log_dropped(record.name, tracked.allocation, error)
                 self._drop(record, tracked, str(error), changes)
         return ""
+
+    def _claim(self, record: NodeRecord) -> GpuClaim:
+        return GpuClaim(record.name, self._node_exists(record.name), record.created)
 
     def _detach_gpu(self, record: NodeRecord, gpu: GpuId) -> None:
         """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""
@@ -319,12 +336,12 @@ class Ledger:
             changes.add(self.reassign_gpus())
 
     def _update_readiness(self, record: NodeRecord, status: InstasliceStatus, changes: LedgerChanges) -> None:
-        """Place nothing where the agent reports that no pod could start: its kubelet is silent, say."""
+        """Place nothing where no pod could start: the agent reports that its kubelet is silent, say, or does not
+        run."""
         ready = next((each for each in status.conditions if each.type == READY), None)
         before = record.unready
-        record.unready = (
-            (ready.message or ready.reason) if ready is not None and ready.status is ConditionStatus.FALSE else ""
-        )
+        said = ready is not None and ready.status is ConditionStatus.FALSE and (ready.message or ready.reason)
+        record.unready = said or self._missing_agent(record.name, status)
         if bool(before) != bool(record.unready):
             # Gated ones wait for the node to serve again.
             changes.pods |= {tracked.allocation.pod.uid for tracked in record.allocations.values()}

@@ -1,6 +1,7 @@
 """What the ledger knows of one node, and what one report of its agent changed."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from instaslice.api.instaslice import EMPTY_STATUS, InstasliceSpec, InstasliceStatus
 from instaslice.controller.reservations import TrackedAllocation
@@ -13,6 +14,8 @@ class NodeRecord:
     """One node: its allocations by id, and what else takes room on its GPUs."""
 
     name: NodeName
+    created: datetime | None = None
+    """When its Instaslice object was."""
     status: InstasliceStatus = EMPTY_STATUS
     """The last report of its agent."""
     allocations: dict[str, TrackedAllocation] = field(default_factory=dict)
@@ -30,7 +33,7 @@ class NodeRecord:
     unreadable: bool = False
     """Whether the object cannot be read as it is now: the record is what it was before."""
     unready: str = ""
-    """Why no pod could start there, as its agent reports."""
+    """Why no pod could start there: its agent says so, or does not run."""
 
     def spec(self) -> InstasliceSpec:
         return InstasliceSpec(allocations=tuple(tracked.allocation for tracked in self.allocations.values()))

@@ -220,12 +220,18 @@ def out_of_use(state: ClusterState, pod: Pod) -> str:
         failed = {each.grant: each.create_error for each in record.allocations.values() if each.create_error}
         failed |= record.quarantined
         closed = state.ledger.closed(name)
-        if not (failed or closed) or node_out(state, pod, name):
+        disputed = {
+            GpuId(gpu.uuid): gpu
+            for gpu in record.status.gpus
+            if gpu.uuid in record.unusable and gpu.uuid not in record.gpus
+        }
+        if not (failed or closed or disputed) or node_out(state, pod, name):
             continue
         if record.unready:
             parts.append(f"node {name} ({record.unready})")
             continue
         numbers = _numbers(record)
+        parts += [f"GPU {gpu.index} of {name} ({record.unusable[uuid]})" for uuid, gpu in disputed.items()]
         parts += [f"GPU {numbers[gpu]} of {name} ({'; '.join(why.values())})" for gpu, why in closed.items()]
         parts += [
             f"{grant.want} at {grant.start} of GPU {numbers.get(grant.gpu, '?')} of {name} ({why})"

@@ -1,7 +1,9 @@
-"""What the API server makes of new pods: whether they are gated, and whether forged annotations are refused.
+"""What the API server makes of new pods: whether it reaches the webhook, whether pods are gated, and whether forged
+annotations are refused.
 
 By dry runs, which create nothing: rules, selectors, conditions and expressions can be written in many ways, and what
-they come to shows here.
+they come to shows here. Only the API server can tell whether it reaches the webhook: from elsewhere its address may
+lead nowhere, or to something else.
 """
 
 import re
@@ -24,6 +26,7 @@ SYSTEM: Final = "kube-system"
 QUOTA: Final = re.compile("(exceeded|failed|status unknown for) quota:")
 """How a quota refuses a pod, which all webhooks and policies have admitted by then."""
 SLICE: Final = f"{names.NVIDIA_RESOURCE}1g.5gb"
+NOT_REACHED: Final = f'failed calling webhook "{HOOK}"'
 CONTAINER: Final[Mapping[str, Any]] = {
     "name": "main",
     "image": "none",
@@ -40,6 +43,8 @@ CONTAINER: Final[Mapping[str, Any]] = {
 class DryRuns(msgspec.Struct, frozen=True):
     """What came of them; empty where all is well."""
 
+    not_reached: str = ""
+    """Why the API server gets no answer from the webhook, with the remedy."""
     not_gated: str = ""
     """Why pods with slices are not gated."""
     forged: str = ""
@@ -61,7 +66,7 @@ async def dry_run(
         return DryRuns(not_gated="selects no namespace that exists (namespaceSelector), so no pod gets slices")
     namespace = _chosen(called, client.namespace)
     found = await _slice_pod(client, namespace)
-    if not found.unknown:
+    if not (found.not_reached or found.unknown):
         about_forged = await _forged_pod(client, namespace)
         found = replace(found, forged=about_forged.forged, unknown=about_forged.unknown)
     not_called = [
@@ -69,7 +74,7 @@ async def dry_run(
         for each in present
         if each.name not in (SYSTEM, own, *called) and each.labels.get(names.OPT_OUT) != names.OPTED_OUT
     ]
-    if not_called and not (found.not_gated or found.unknown):
+    if not_called and not (found.not_reached or found.not_gated or found.unknown):
         not_gated = await _slice_pod_elsewhere(client, _chosen(not_called, client.namespace))
         found = replace(found, not_gated=not_gated)
     return found
@@ -84,9 +89,25 @@ async def _slice_pod(client: Client, namespace: str) -> DryRuns:
             not_gated=f"gates no pod: in a dry run in namespace {namespace}, one that asks for {SLICE} stays as it is"
         )
     said = _said(answer)
-    if f'failed calling webhook "{HOOK}"' in said or _by_policy(answer):
+    if NOT_REACHED in said:
+        return DryRuns(not_reached=_why_not_reached(said))
+    if _by_policy(answer):
         return DryRuns(not_gated=f"gates no pod: a dry run in namespace {namespace} ends with `{said}`")
     return DryRuns() if _by_webhook(answer) or QUOTA.search(said) else _unknown(namespace, said)
+
+
+def _why_not_reached(said: str) -> str:
+    reason = said.partition(f"{NOT_REACHED}: ")[2] or said
+    if "x509" in reason or "tls:" in reason:
+        remedy = (
+            "restart the webhook, which writes its authority into the caBundle, or see whether cert-manager's "
+            "cainjector runs, which does so with certManager.enabled"
+        )
+    elif "service" in reason and "not found" in reason:
+        remedy = "install the chart again, which creates the Service"
+    else:
+        remedy = "does the webhook run, and may the API server reach it (NetworkPolicy, firewall)?"
+    return f"is not reached by the API server (`{reason}`), so no pod with slices can be created; {remedy}"
 
 
 async def _forged_pod(client: Client, namespace: str) -> DryRuns:

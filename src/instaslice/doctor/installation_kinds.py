@@ -21,7 +21,6 @@ POLICY_OF_BINDINGS: Final = "instaslice-pods-bindings"
 class ServiceReference(ApiStruct, frozen=True):
     namespace: str
     name: str
-    port: int = 443
 
 
 class WebhookAddress(ApiStruct, frozen=True):

@@ -59,9 +59,10 @@ def webhook_called(installation: Installation) -> Iterator[Finding]:
             f"has; {FIX_WEBHOOK}",
         )
     for name, hook in installation.hooks:
-        failed = installation.answers[name].failed if name in installation.answers else ""
-        faults = [each for each in (*_faults(hook, installation), failed) if each]
-        if not faults and (not_gated := installation.dry_runs.not_gated):
+        faults = list(_faults(hook, installation))
+        if not faults and (not_reached := installation.dry_runs.not_reached):
+            faults = [not_reached]
+        elif not faults and (not_gated := installation.dry_runs.not_gated):
             faults = [f"{not_gated}; {FIX_WEBHOOK}"]
         for message in faults:
             yield Finding(Invariant.WEBHOOK_CALLED, f"mutatingwebhookconfiguration {name}", message)

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from instaslice.api import names
 from instaslice.api.instaslice import Health, Instaslice
@@ -124,10 +124,21 @@ def hardware_there(cluster: ObservedCluster) -> Iterator[Finding]:
 
 def _reported_twice(cluster: ObservedCluster) -> Iterator[Finding]:
     reported: dict[str, str] = {}
-    for instaslice in cluster.instaslices:
+    for instaslice in sorted(cluster.instaslices, key=partial(_seniority, cluster)):
         for gpu in instaslice.status.gpus:
             other = reported.setdefault(gpu.uuid, instaslice.metadata.name)
             if other != instaslice.metadata.name:
-                message = f"reports {gpu.uuid}, as {other} does; delete the object of the node that no longer exists"
-                # A machine registered under a new name has two objects until the old node is deleted.
-                yield Finding(Invariant.HARDWARE_THERE, object_name(instaslice), message, transient=True)
+                message = (
+                    f"reports {gpu.uuid}, as {other} has done for longer, so nothing is placed on it here; if this is "
+                    f"that machine under a new name, `kubectl delete node {other}`; otherwise one of the two is a copy "
+                    "(a cloned image, a forged report): find out which, and take it out of the cluster"
+                )
+                # Of a node that is gone the object goes as well.
+                transient = not cluster.nodes_by_name.keys() >= {other, instaslice.metadata.name}
+                yield Finding(Invariant.HARDWARE_THERE, object_name(instaslice), message, transient=transient)
+
+
+def _seniority(cluster: ObservedCluster, instaslice: Instaslice) -> tuple[bool, float, str]:
+    """First whose Node exists, then who came first: in this order nodes have a GPU that several report."""
+    name, created = instaslice.metadata.name, instaslice.metadata.creation_timestamp
+    return name not in cluster.nodes_by_name, created.timestamp() if created else 0.0, name

@@ -1,17 +1,21 @@
 """Whether the nodes serve: their agents take note of what is reserved there, pods can start, and GPUs are healthy.
 
-No object says when an agent last looked. What it has not taken note of is looked at again some seconds later.
+No object says when an agent last looked. What it has not taken note of is looked at again some seconds later. While
+nothing is ordered, what the node can allocate or a Lease shows that it runs.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from instaslice.api import names
+from instaslice.api.agent_presence import silent_leases
 from instaslice.api.instaslice import READY, ConditionStatus, Health, Instaslice, InstasliceCondition
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, allocations_of, object_name
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
+from instaslice.kube.core import Node
 
 RESPONSE_SECONDS: Final = 6.0
 """Within which an agent takes note of a spec, several times over."""
@@ -20,7 +24,12 @@ RESTART_SECONDS: Final = 60.0
 GPUS_READY: Final = "GpusReady"
 """The condition that names the GPUs that are unhealthy or do not answer."""
 NO_REASON: Final = "no reason is given; the log of its agent has more"
+AGENT_POD: Final = (
+    f"`kubectl -n {names.NAMESPACE} get pods -l app.kubernetes.io/component=agent "
+    "--field-selector spec.nodeName={node}`"
+)
 MOST_PODS: Final = 3
+MOST_NODES: Final = 3
 """That a message names."""
 
 
@@ -30,13 +39,18 @@ class Serving:
 
     cluster: ObservedCluster
     silent: frozenset[str] = frozenset()
+    silent_leases: frozenset[str] = frozenset()
+    """The names of Leases that agents of emulated nodes do not renew any more."""
 
     @classmethod
     async def read(cls, client: Client, clock: Clock) -> "Serving":
         before = await ObservedCluster.read(client, clock)
+        leases = frozenset[str]()
+        if any(each.status.lease for each in before.instaslices):
+            leases = await silent_leases(client, clock)
         behind = {each.metadata.uid: each for each in before.instaslices if _behind(each)}
         if not behind:
-            return cls(before)
+            return cls(before, silent_leases=leases)
         await clock.sleep(RESPONSE_SECONDS)
         now = await ObservedCluster.read(client, clock)
         silent = (
@@ -45,13 +59,13 @@ class Serving:
             if each.metadata.uid in behind
             and each.status.observed_generation == behind[each.metadata.uid].status.observed_generation
         )
-        return cls(now, frozenset(silent))
+        return cls(now, frozenset(silent), leases)
 
 
 def examine_serving(serving: Serving) -> list[Finding]:
     """Everything that is wrong with the nodes, sorted."""
     cluster = serving.cluster
-    return sorted([*agent_responds(serving), *node_serves(cluster), *gpu_healthy(cluster)])
+    return sorted([*agent_responds(serving), *agent_runs(serving), *node_serves(cluster), *gpu_healthy(cluster)])
 
 
 def agent_responds(serving: Serving) -> Iterator[Finding]:
@@ -74,6 +88,46 @@ def agent_responds(serving: Serving) -> Iterator[Finding]:
         )
         # An agent that is replaced by the next version is back within seconds.
         yield Finding(Invariant.AGENT_RESPONDS, object_name(instaslice), message, transient=True)
+
+
+def agent_runs(serving: Serving) -> Iterator[Finding]:
+    """Also where nothing is ordered. A kubelet sets what the node can allocate of our resources to 0 when the agent's
+    device plugin is gone; the agent of nodes without a kubelet renews a Lease."""
+    yield from _renews(serving)
+    for instaslice in serving.cluster.instaslices:
+        status, name = instaslice.status, instaslice.metadata.name
+        node = serving.cluster.nodes_by_name.get(name)
+        if instaslice.metadata.uid in serving.silent or node is None or not node.ready or status.lease:
+            continue  # said already, or it says nothing of the agent
+        if any(gpu.health is Health.HEALTHY for gpu in status.gpus) and not _offers_slices(node):
+            ready = _condition(instaslice, READY)
+            if ready is not None and ready.status is ConditionStatus.FALSE:
+                continue  # a finding of its own, which knows more
+            message = (
+                f"its agent is gone: the node has none of {names.RESOURCE}* allocatable, though its GPUs are healthy, "
+                f"so no pod with slices starts there; see what ended it: {AGENT_POD.format(node=name)}"
+            )
+            # A kubelet or an agent that has just been started is not that far yet.
+            yield Finding(Invariant.AGENT_RESPONDS, object_name(instaslice), message, transient=True)
+
+
+def _renews(serving: Serving) -> Iterator[Finding]:
+    """One finding for all nodes that an agent serves: there may be a thousand."""
+    for lease in sorted(serving.silent_leases):
+        nodes = sorted(each.metadata.name for each in serving.cluster.instaslices if each.status.lease == lease)
+        if not nodes:
+            continue
+        more = f" and {len(nodes) - MOST_NODES} more" if len(nodes) > MOST_NODES else ""
+        message = (
+            f"nobody renews it, so the agent of {', '.join(nodes[:MOST_NODES])}{more} is gone, and no pod with slices "
+            "is sent there; start it again (`instaslice up` does), or delete the Lease if an earlier version serves "
+            "them"
+        )
+        yield Finding(Invariant.AGENT_RESPONDS, f"lease {names.NAMESPACE}/{lease}", message)
+
+
+def _offers_slices(node: Node) -> bool:
+    return any(quantity != "0" for name, quantity in node.status.allocatable.items() if name.startswith(names.RESOURCE))
 
 
 def node_serves(cluster: ObservedCluster) -> Iterator[Finding]:

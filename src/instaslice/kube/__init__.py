@@ -11,6 +11,7 @@
     limits       rate limit and backoff
     errors       what can go wrong                         coalescing_writer  one patch in flight per object
     workloads    what creates pods                      observer           what a client reports of its requests
+    heartbeat    a Lease that shows that a process runs
 
 A controller is a Cache and a Reflector per kind, handlers that add keys to a Queue, and workers that read the caches
 and write through the Client; a TaskGroup around all of it, so that what fails ends the process. Knows nothing of GPUs.

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.kube.core import Condition, PodSpec
+from instaslice.kube.core import Condition, LabelSelector, PodSpec
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
@@ -18,6 +18,10 @@ QUEUE_NAME = f"{GROUP}/queue-name"
 """Label of a pod, Job or other object: the LocalQueue of its namespace that it waits in."""
 ADMISSION_GATE = f"{GROUP}/admission"
 """Scheduling gate of a plain pod that Kueue has not admitted."""
+POD_GROUP = f"{GROUP}/pod-group-name"
+"""Label of plain pods that are admitted together: the name of their Workload."""
+POD_GROUP_SIZE = f"{GROUP}/pod-group-total-count"
+"""Annotation: how many pods the group has. Kueue makes no Workload of it before all are there."""
 
 Amounts = dict[str, str | int]
 """Quantities by resource name, as the API server writes them."""
@@ -68,6 +72,14 @@ class AdmissionCheckState(ApiStruct, frozen=True):
     retry_count: int | None = None
 
 
+class PodSetRequest(ApiStruct, frozen=True):
+    """What Kueue counted for all pods of a set together when it last considered the workload: after its
+    transformations."""
+
+    name: str = ""
+    resources: Amounts = msgspec.field(default_factory=dict)
+
+
 class ReclaimablePod(ApiStruct, frozen=True):
     """Pods of a set that have ended and are no longer charged."""
 
@@ -88,6 +100,8 @@ class KueueWorkloadStatus(ApiStruct, frozen=True):
     requeue_state: RequeueState | None = None
     reclaimable_pods: list[ReclaimablePod] | None = None
     admission_checks: list[AdmissionCheckState] | None = None
+    resource_requests: list[PodSetRequest] | None = None
+    """Of a workload without quota."""
 
 
 class KueueWorkload(ApiStruct, frozen=True):
@@ -121,12 +135,21 @@ class ChecksOfQueue(ApiStruct, frozen=True):
     admission_checks: list[CheckOfQueue] | None = None
 
 
+class AdmissionScope(ApiStruct, frozen=True):
+    """Whether LocalQueues take turns by what they used before, and not their workloads by age alone."""
+
+    admission_mode: str = ""
+
+
 class ClusterQueueSpec(ApiStruct, frozen=True):
     resource_groups: list[ResourceGroup] | None = None
     cohort_name: str = ""
     queueing_strategy: str = "BestEffortFIFO"
     stop_policy: str = "None"
     admission_checks_strategy: ChecksOfQueue | None = None
+    namespace_selector: LabelSelector | None = None
+    """The namespaces whose workloads it takes; without one none."""
+    admission_scope: AdmissionScope | None = None
 
 
 class UsageOfResource(ApiStruct, frozen=True):

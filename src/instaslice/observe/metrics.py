@@ -204,8 +204,8 @@ HELD = _gauge(
 NODES = _gauge(
     "instaslice_nodes",
     Component.CONTROLLER,
-    "Nodes with an Instaslice object: `serving`; `not serving`, as the agent says; `unreadable`, the object makes no "
-    "sense.",
+    "Nodes with an Instaslice object: `serving`; `not serving`, as the agent says or because it is gone; `unreadable`, "
+    "the object makes no sense.",
     "state",
 )
 FOREIGN = _gauge(

@@ -7,9 +7,9 @@ import uuid
 import pytest
 from machines import Agent, Machine, node_manifest
 
-from instaslice.api import crd, roles
+from instaslice.api import crd, names, roles
 from instaslice.api.instaslice import INSTASLICES
-from instaslice.kube.core import NODES, PartialObjectMetadata
+from instaslice.kube.core import NAMESPACES, NODES, PartialObjectMetadata
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
@@ -65,6 +65,8 @@ async def account(cluster, client, group, tmp_path):
     """A kubeconfig for a user who may do what the agent needs, and no more."""
     subject = {"kind": "User", "apiGroup": RBAC, "name": group}
     granted = roles.documents(group, roles.agent(emulated_nodes=True), subject)
+    # It stays: agents of other tests renew their Lease there.
+    await client.apply(NAMESPACES, {"metadata": {"name": names.NAMESPACE}}, manager="test", force=True)
     for each in granted:
         await client.create(GRANTS[each["kind"]], each)
     plane = cluster.plane()

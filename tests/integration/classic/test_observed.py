@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from stage import PATIENCE, pod
+from waiting import until
 
 from instaslice.api import names, roles
 from instaslice.controller.state_times import ALLOCATION_STATES
@@ -171,17 +172,23 @@ async def test_a_pod_is_found_in_three_logs_by_its_uid(stage, sliced):
     (running,) = await stage.running("train")
     uid, request = running.metadata.uid, running.metadata.annotations[names.ADMISSION]
     await stage.delete("train")
-    await stage.free()
 
     def lines(process, key):
         return [line for line in sliced.processes.log(process).read_text().splitlines() if key in line]
 
-    assert [line.split()[2] for line in lines(WEBHOOK, f"request={request}")] == ["CREATE:"]
-    told = lines(CONTROLLER, f"uid={uid}")
-    assert f"request={request}" in told[0]
+    def of_controller():
+        told = [line.replace(" pod=", " ") for line in lines(CONTROLLER, f"uid={uid}")]
+        return [word for line in told for word in words if f" {word} " in line][:5]
+
+    def of_agent():
+        return [line.split()[2] for line in lines(AGENT, f"uid={uid}")]
+
     words = ["waits", "creating", "created", "ungated", "deleting"]
-    assert [word for line in told for word in words if f" {word} " in line.replace(" pod=", " ")][:5] == words
-    assert [line.split()[2] for line in lines(AGENT, f"uid={uid}")] == ["create", "destroy"]
+    # A process may log what it did a moment after others have seen it.
+    await until(lambda: of_controller() == words, PATIENCE, of_controller)
+    await until(lambda: of_agent() == ["create", "destroy"], PATIENCE, of_agent)
+    assert [line.split()[2] for line in lines(WEBHOOK, f"request={request}")] == ["CREATE:"]
+    assert f"request={request}" in lines(CONTROLLER, f"uid={uid}")[0]
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import os
+import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -158,11 +160,31 @@ async def test_what_may_not_be_read_is_named_and_the_rest_shown(stage, reader):
         await line(f"GPU 0 of {node}: 40 GB free")
 
 
-async def test_who_may_read_nothing_is_told_so(reader):
-    text, errors, code = await status(await reader())
+async def test_who_may_read_nothing_is_told_so_and_what_to_grant_works(sliced, client, reader):
+    file = await reader()
+    text, errors, code = await status(file)
     assert (text, code) == ("", 1)
     assert errors.startswith("error: list ")
     assert "403 Forbidden" in errors
+    commands = re.findall(r"`kubectl ([^`]*)`", errors)
+    assert len(commands) == 2
+    env = {"HOME": os.environ["HOME"], "KUBECONFIG": str(sliced.kubeconfig)}
+    try:
+        for command in commands:
+            program = await asyncio.create_subprocess_exec(
+                sliced.record().programs["kubectl"], *shlex.split(command), stdout=-1, env=env
+            )
+            async with asyncio.timeout(PATIENCE):
+                await program.communicate()
+            assert program.returncode == 0, command
+        text, errors, code = await status(file)
+        assert (errors, code) == ("", 0)
+        assert "missing" not in text
+    finally:
+        for kind, command in zip(("clusterroles", "clusterrolebindings"), commands, strict=True):
+            name = shlex.split(command)[2]
+            with contextlib.suppress(NotFound):
+                await client.raw("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/{name}")
 
 
 @pytest.mark.parametrize("words", [[], ["--watch"]], ids=["once", "watch"])

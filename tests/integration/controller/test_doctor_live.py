@@ -10,8 +10,9 @@ import msgspec
 import pytest
 import yaml
 from cluster_monitor import ClusterMonitor
+from commands import instaslice
 from fake_clock import JumpingClock
-from hand_written import NODE, Hand, define, instaslice
+from hand_written import NODE, Hand, define
 from hand_written import hand as hand
 from waiting import until
 
@@ -20,7 +21,6 @@ from instaslice.doctor import (
     Installation,
     Invariant,
     Serving,
-    call_webhook,
     check,
     dry_run,
     examine_installation,
@@ -182,7 +182,7 @@ async def _nothing_wrong(client, namespace):
 async def _faults(client, namespace):
     """Of webhook and policies, as one sees them who works in the namespace."""
     client.namespace = namespace
-    installation = await Installation.read(client, SystemClock(), call_webhook, dry_run)
+    installation = await Installation.read(client, SystemClock(), dry_run)
     kinds = Invariant.WEBHOOK_CALLED, Invariant.POLICIES_BOUND, Invariant.NOT_CHECKED
     return [each for each in examine_installation(installation) if each.invariant in kinds]
 
@@ -214,7 +214,8 @@ async def test_what_an_installation_stands_on_is_looked_at(cluster, client, hand
         ("webhook-called", "mutatingwebhookconfiguration instaslice-webhook"),
     ]
     assert found[1][2].endswith("limit requests.gpu.das.com/mig-1g.5gb: 4")
-    assert "does not answer" in found[2][2]
+    assert "is not reached by the API server (`failed to call webhook" in found[2][2]
+    assert "does the webhook run" in found[2][2]
 
     companion = {"requests.gpu.das.com/mig-1g.5gb": "4"}
     await client.create(QUOTAS, {"metadata": {"namespace": where, "name": "renamed"}, "spec": {"hard": companion}})

@@ -186,6 +186,30 @@ async def test_the_object_of_the_node_says_when_no_kubelet_listens(client, slice
     await serves(client)
 
 
+async def test_a_node_whose_agent_is_gone_gets_no_new_pod_until_it_is_back(client, namespace, sliced_node):
+    """Its report stays as it was, but the kubelet offers no slice without the device plugin."""
+    sliced_node.kill(realnode.AGENT)
+    try:
+
+        async def none():
+            offered = (await client.get(NODES, Key("", realnode.NAME))).status.allocatable
+            return {count for name, count in offered.items() if name.startswith(names.RESOURCE)} == {"0"}
+
+        await until(none, PATIENCE, "the kubelet offers nothing")
+        await client.create(PODS, sample(namespace, "waits"))
+
+        async def told():
+            ready = (await client.get(PODS, Key(namespace, "waits"))).condition(names.SLICE_READY)
+            return ready if ready and "its agent does not run: the node offers no" in ready.message else None
+
+        assert (await until(told, PATIENCE, "why it waits")).reason == "Waiting"
+        assert not (await client.get(INSTASLICES, Key("", realnode.NAME))).spec.allocations
+    finally:
+        sliced_node.start(realnode.AGENT)
+    assert (await phase(client, namespace, "waits", "Succeeded", "Failed")).status.phase == "Succeeded"
+    await serves(client)
+
+
 async def test_a_container_that_is_started_again_keeps_its_slice_without_any_agent(client, namespace, sliced_node):
     script = f"{SHOW}; while [ ! -e /state/end ]; do touch /state/end; sleep 4; exit 1; done; sleep 3600"
     pod = sample(namespace, "again", script, restartPolicy="Always", volumes=[{"name": "state", "emptyDir": {}}])

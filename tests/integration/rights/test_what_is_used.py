@@ -178,7 +178,7 @@ class Stories:
             await self.cluster.operator().ready(WEBHOOK, objects)
 
         async def leads():
-            (lease,) = await self.client.list(LEASES, Selector(namespace=names.NAMESPACE))
+            lease = await self.client.get(LEASES, Key(names.NAMESPACE, names.CONTROLLER))
             return lease.spec.holder_identity
 
         await until(leads, PATIENCE, "a controller leads")

@@ -42,8 +42,9 @@ def made(pod, profile="1g.5gb", start=0, state=SliceState.CREATED, gpu="GPU-0"):
 
 
 def node(allocations=(), slices=(), name="gpu-0", health=Health.HEALTHY, reason=""):
-    """A node with one A100-40GB."""
-    gpu = GpuStatus(uuid="GPU-0", index=0, model=A100.name, health=health, reason=reason)
+    """A node with one A100-40GB: GPU-0 where something is on it, otherwise one of its own."""
+    uuid = "GPU-0" if allocations or slices else f"GPU-of-{name}"
+    gpu = GpuStatus(uuid=uuid, index=0, model=A100.name, health=health, reason=reason)
     status = InstasliceStatus(
         observed_generation=1, models=(ModelGeometry.of(A100),), gpus=(gpu,), slices=tuple(slices)
     )

@@ -1,6 +1,8 @@
 """What `instaslice drained` says of pods that hold slices."""
 
+import msgspec
 import pytest
+from small_worlds import pod
 
 from instaslice.api.instaslice import (
     Allocation,
@@ -11,7 +13,8 @@ from instaslice.api.instaslice import (
     PreparedSlice,
     SliceState,
 )
-from instaslice.cli.drained import MOST_PODS, chosen, holds, lines
+from instaslice.api.names import GATE
+from instaslice.cli.drained import MOST_PODS, chosen, holds, lines, waiting, waiting_lines
 from instaslice.errors import BadInput
 from instaslice.kube.meta import ObjectMeta
 
@@ -68,3 +71,25 @@ def test_whether_an_allocation_holds_a_slice(wanted, reported, expected):
     slices = (PreparedSlice("a", "GPU-0", "1g.5gb", 0, 1, reported),) if reported else ()
     status = InstasliceStatus(observed_generation=1, slices=slices)
     assert holds(allocation, Instaslice(metadata=ObjectMeta(name="n"), status=status)) is expected
+
+
+def test_pods_behind_our_gate_are_named_once_and_others_are_not():
+    pods = [
+        pod("waits", "1g.5gb", gates=["kueue.x-k8s.io/admission", GATE], phase="Pending"),
+        pod("placed", "1g.5gb", gates=[GATE], phase="Pending"),
+        pod("runs", "1g.5gb", on="a"),
+        pod("other", gates=["kueue.x-k8s.io/admission"], phase="Pending"),
+        pod("failed", "1g.5gb", gates=[GATE], phase="Failed"),
+    ]
+    node, allocation = held("placed")
+    ref = PodRef(namespace="team-a", name="placed", uid="uid-placed")
+    allocations = [(node, msgspec.structs.replace(allocation, pod=ref))]
+    assert waiting(pods, allocations) == ["team-a/waits"]
+
+
+def test_what_waits_is_said_with_the_remedy():
+    named, remedy = waiting_lines(["team-a/waits"])
+    assert named == "pod team-a/waits: waits for slices"
+    assert remedy.startswith("1 pod waits behind the gate gpu.das.com/slice, which nobody removes after an uninstall")
+    *named, more, remedy = waiting_lines([f"team/pod-{number:02}" for number in range(MOST_PODS + 3)])
+    assert (len(named), more, remedy.partition(" behind")[0]) == (MOST_PODS, "and 3 more", "13 pods wait")

@@ -131,11 +131,14 @@ async def test_a_user_who_may_read_one_namespace_only_is_told_what_its_pods_say_
     server.put(PODS, pod("w", "1g.5gb", gates=[GATE]))
     server.refuse("GET", "pods", 403, times=2)
     grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
-    with pytest.raises(InstasliceError, match=f"{grant}, or leave out -A"):
+    with pytest.raises(InstasliceError, match=r"kubectl create clusterrolebinding .*; or leave out -A"):
         await look(server.client(), None, "adaptive")
-    cluster, explainer = await look(server.client(), "team-a", "adaptive")
+    cluster, explainer, *_ = await look(server.client(), "team-a", "adaptive")
     said = explainer.explain(cluster.pods[0])
     assert said.quoted and said.left_out[0].endswith(grant)
+    server.refuse("GET", "pods", 403, times=2)
+    with pytest.raises(InstasliceError, match=r"create rolebinding .* --namespace=team-a --clusterrole=view"):
+        await look(server.client(), "team-a", "adaptive")
 
 
 def test_what_was_not_looked_at_is_not_printed_of_a_pod_that_waits(capsys):

@@ -213,11 +213,12 @@ DEAD = "no controller seems to run: one renewed lease instaslice-system/instasli
         pytest.param("one", -90, "w", f"fits now, but {DEAD}", id="its clock is far away"),
         pytest.param(
             "",
-            0,
+            11,
             "w",
             "fits now, but no controller runs: nobody holds lease instaslice-system/instaslice-controller",
             id="it was stopped",
         ),
+        pytest.param("", 9, "w", "fits now, and is about to be placed", id="the next is about to lead"),
         pytest.param("one", 30, "w", "fits now, and is about to be placed", id="it runs"),
         pytest.param(
             "one",
@@ -233,9 +234,11 @@ def test_whether_a_controller_runs_is_said_to_every_pod_that_waits(holder, age, 
     assert told(here, name).message == said
 
 
-def test_where_the_lease_may_not_be_read_every_pod_that_fits_is_told_to_look():
-    here = world([waiting(age=700), waiting("last", age=600)])
-    assert [told(here, name).message.endswith("; does the controller run?") for name in ("w", "last")] == [True] * 2
+@pytest.mark.parametrize("unknown", [pytest.param(False, id="there is none"), pytest.param(True, id="may not be read")])
+def test_where_there_is_no_lease_every_pod_that_fits_is_told_to_look(unknown):
+    here = dataclasses.replace(world([waiting(age=700), waiting("last", age=600)]), lease_unknown=unknown)
+    doubts = [told(here, name).message.endswith("; does the controller run?") for name in ("w", "last")]
+    assert doubts == [not unknown] * 2, "who may not read it learns nothing from that"
 
 
 def test_a_pod_that_does_not_fit_is_told_too_that_nobody_would_place_it():
@@ -364,7 +367,9 @@ CREATING = msgspec.structs.replace(MINE, state=AllocationState.CREATING)
 STAGES = [
     pytest.param(world([waiting("w", "1g.5gb"), *map(running, FULL)], [instaslice(*FULL)]), Stage.WAITING, id="waits"),
     pytest.param(
-        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]), Stage.HELD, id="Kueue comes first"
+        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]),
+        Stage.HELD_BY_KUEUE,
+        id="Kueue comes first",
     ),
     pytest.param(world([waiting()], [instaslice(CREATING, slices=[])]), Stage.CREATING, id="slices being made"),
     pytest.param(

@@ -216,7 +216,9 @@ def test_those_that_wait_for_room_have_a_position_and_others_have_none():
 
 def test_totals_are_by_model_and_of_the_nodes_that_are_asked_for():
     promised = allocation("train", "3g.20gb", 4)
-    found = status([instaslice(promised), instaslice(name="gpu-1")], nodes=[node(), node("gpu-1")])
+    found = status(
+        [instaslice(promised), instaslice(name="gpu-1", gpus=("GPU-2", "GPU-3"))], nodes=[node(), node("gpu-1")]
+    )
     assert [(model.model, model.nodes, model.gpus, model.held_gb) for model in found.models] == [
         ("A100-40GB", 2, 4, 20)
     ]

@@ -126,7 +126,7 @@ def test_a_gpu_that_leaves_one_node_joins_the_other_that_reports_it():
 
 
 @pytest.mark.parametrize("first, second", [("dead", "alive"), ("alive", "dead")])
-def test_of_two_nodes_that_report_one_gpu_the_one_that_is_ready_has_it(first, second):
+def test_of_two_nodes_that_report_one_gpu_the_one_that_exists_has_it(first, second):
     mine = allocation("mine", "3g.20gb", 4)
     late = allocation("late", "1g.5gb", 4)
     things = {"alive": instaslice(mine, name="alive"), "dead": instaslice(late, name="dead")}
@@ -135,19 +135,19 @@ def test_of_two_nodes_that_report_one_gpu_the_one_that_is_ready_has_it(first, se
     assert taken(found)["GPU-0"] == [("3g.20gb", 4)]
 
 
-def test_of_two_that_are_ready_the_first_keeps_it_whoever_else_reports_it():
+def test_of_two_that_exist_the_first_keeps_it_whoever_else_reports_it():
     found = ledger(instaslice(ONE, name="first"), instaslice(name="thief"))
     found.update(instaslice(name="thief"), 1.0)
     assert (list(found.nodes["first"].gpus), list(found.nodes["thief"].gpus)) == (["GPU-0", "GPU-1"], [])
 
 
-def test_a_node_that_becomes_ready_takes_over_the_gpus_of_one_that_is_not():
-    ready = {"old"}
-    found = ledger(instaslice(ONE, name="old"), instaslice(name="new"), alive=ready.__contains__)
-    ready.clear()
+def test_a_node_takes_over_the_gpus_of_one_that_is_gone():
+    there = {"old"}
+    found = ledger(instaslice(ONE, name="old"), instaslice(name="new"), alive=there.__contains__)
+    there.clear()
     found.reassign_gpus()
-    assert list(found.nodes["old"].gpus) == ["GPU-0", "GPU-1"], "nobody else is ready"
-    ready.add("new")
+    assert list(found.nodes["old"].gpus) == ["GPU-0", "GPU-1"], "nobody else exists"
+    there.add("new")
     news = found.reassign_gpus()
     assert list(found.nodes["new"].gpus) == ["GPU-0", "GPU-1"]
     assert news.freed
@@ -156,9 +156,9 @@ def test_a_node_that_becomes_ready_takes_over_the_gpus_of_one_that_is_not():
 
 def test_what_was_promised_on_a_gpu_that_another_node_has_now_stays_promised_until_it_is_given_back():
     """Else its agent would destroy what pods hold there, because of what somebody else says."""
-    ready = {"mine"}
-    found = ledger(instaslice(ONE, BIG, name="mine"), instaslice(name="thief"), alive=ready.__contains__)
-    ready.symmetric_difference_update({"mine", "thief"})
+    there = {"mine"}
+    found = ledger(instaslice(ONE, BIG, name="mine"), instaslice(name="thief"), alive=there.__contains__)
+    there.symmetric_difference_update({"mine", "thief"})
     found.reassign_gpus()
     assert [each.state for each in found.nodes["mine"].spec().allocations] == [AllocationState.UNGATED] * 2
     assert taken(found) == booked(found) == {"GPU-0": [], "GPU-1": []}

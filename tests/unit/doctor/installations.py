@@ -7,7 +7,7 @@ import msgspec
 from small_worlds import NOW
 
 from instaslice.api import crd
-from instaslice.doctor.installation import LEASE, Answer, Installation
+from instaslice.doctor.installation import LEASE, Installation
 from instaslice.doctor.installation_kinds import AdmissionPolicy, Definition, PolicyBinding, Quota, WebhookConfiguration
 from instaslice.kube.core import LeaseSpec, Namespace
 from instaslice.kube.lease import Lease, micro_time
@@ -83,7 +83,6 @@ def installation(**fields):
         "now": NOW,
         "lease_key": Key("instaslice-system", LEASE),
         "webhooks": [webhook()],
-        "answers": {WEBHOOK: Answer()},
         "policies": [*map(policy, BOTH)],
         "bindings": [*map(binding, BOTH)],
         "leases": [lease()],

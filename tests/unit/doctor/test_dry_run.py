@@ -61,7 +61,22 @@ async def test_a_pod_that_is_gated_and_a_forgery_that_is_refused_are_well():
     [
         pytest.param(refused(POLICY), "not_gated", "ends with `pods is forbidden: Validating", id="not seen"),
         pytest.param(
-            failed('failed calling webhook "slices.gpu.das.com": EOF'), "not_gated", "failed calling", id="not reached"
+            failed('failed calling webhook "slices.gpu.das.com": failed to call webhook: Post "https://x": EOF'),
+            "not_reached",
+            'is not reached by the API server (`failed to call webhook: Post "https://x": EOF`)',
+            id="not reached",
+        ),
+        pytest.param(
+            failed('failed calling webhook "slices.gpu.das.com": Post "https://x": tls: x509: unknown authority'),
+            "not_reached",
+            "; restart the webhook, which writes its authority into the caBundle",
+            id="not trusted",
+        ),
+        pytest.param(
+            failed('failed calling webhook "slices.gpu.das.com": service "instaslice-webhook" not found'),
+            "not_reached",
+            "; install the chart again, which creates the Service",
+            id="no Service",
         ),
         pytest.param(
             refused('User "jo" cannot create resource "pods" in API group ""'),
@@ -75,7 +90,7 @@ async def test_a_pod_that_is_gated_and_a_forgery_that_is_refused_are_well():
 async def test_a_refusal_says_what_is_wrong_or_why_it_cannot_be_told(error, field, said):
     found = await dry_run(Gating(error).client(), hooks(), [HERE], OWN)
     assert said in getattr(found, field)
-    assert [each for each in ("not_gated", "forged", "unknown") if getattr(found, each)] == [field]
+    assert [each for each in ("not_reached", "not_gated", "forged", "unknown") if getattr(found, each)] == [field]
 
 
 @pytest.mark.parametrize(

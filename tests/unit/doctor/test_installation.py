@@ -26,7 +26,7 @@ from waiting import passes
 
 from instaslice.doctor import Invariant, examine_installation
 from instaslice.doctor.dry_run import DryRuns
-from instaslice.doctor.installation import Answer, Installation
+from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import BINDINGS, POLICIES, WEBHOOKS
 from instaslice.kube.core import LEASES, Condition
 from instaslice.kube.errors import Unreachable
@@ -153,7 +153,7 @@ FAULTS = [
         {"webhooks": [webhook(ca=expired_bundle())]}, "webhook-called", HOOK, "expired on 20", id="an expired bundle"
     ),
     pytest.param(
-        {"answers": {WEBHOOK: Answer(failed="it does not answer")}},
+        {"dry_runs": DryRuns(not_reached="it does not answer")},
         "webhook-called",
         HOOK,
         "it does not answer",
@@ -188,11 +188,11 @@ FAULTS = [
         id="a pod that is not gated",
     ),
     pytest.param(
-        {"dry_runs": DryRuns(not_gated="gates no pod"), "answers": {WEBHOOK: Answer(failed="it is down; start it")}},
+        {"dry_runs": DryRuns(not_reached="it is not reached"), "webhooks": [webhook(ca=expired_bundle())]},
         "webhook-called",
         HOOK,
-        "it is down; start it",
-        id="a pod that is not gated, for a reason that is known",
+        "expired on 20",
+        id="a webhook that is not reached, for a reason that is known",
     ),
     pytest.param({"policies": [policy(BOTH[1])]}, "policies-bound", POLICY, "does not exist", id="no policy"),
     pytest.param(
@@ -501,16 +501,12 @@ KINDS = {
 }
 
 
-async def well(_client, _config):
-    return Answer()
-
-
 async def all_well(*_):
     return DryRuns()
 
 
-async def read(server, clock=None, call=well, try_out=all_well):
-    return await Installation.read(server.client(), clock or FakeClock(), call, try_out)
+async def read(server, clock=None, try_out=all_well):
+    return await Installation.read(server.client(), clock or FakeClock(), try_out)
 
 
 @pytest.mark.parametrize("field, kind", KINDS.items())
@@ -550,28 +546,20 @@ async def test_namespaces_that_may_not_be_read_only_cost_precision():
     assert examine_installation(installation(quotas=[quota(**OLD)], namespaces=None)) != []
 
 
-async def test_what_the_webhook_answers_is_taken_in_and_what_cannot_be_told_is_noted():
+async def test_what_dry_runs_cannot_tell_is_noted():
     server = MemoryServer()
     server.put(WEBHOOKS, webhook())
     for name in BOTH:
         server.put(POLICIES, policy(name))
         server.put(BINDINGS, binding(name))
 
-    async def no_idea(_client, config):
-        assert config.url
-        return Answer(unknown="it is behind a wall")
-
     async def nor_here(*_):
         return DryRuns(unknown="may not be created")
 
-    found = await read(server, call=no_idea, try_out=nor_here)
-    assert [(each.object, each.message) for each in found.not_checked] == [
-        ("pods", "may not be created"),
-        (HOOK, "it is behind a wall"),
-    ]
+    found = await read(server, try_out=nor_here)
+    assert [(each.object, each.message) for each in found.not_checked] == [("pods", "may not be created")]
     assert "webhook-called" not in {each.invariant for each in examine_installation(found)}
-    # A pod that is gated in a dry run shows that the API server reaches it.
-    assert (await read(server, call=no_idea)).not_checked == []
+    assert (await read(server)).not_checked == []
 
 
 async def test_a_lease_that_looks_stale_is_looked_at_again():

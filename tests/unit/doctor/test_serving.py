@@ -6,8 +6,9 @@ import msgspec
 import pytest
 from fake_clock import JumpingClock
 from memory_server import MemoryServer
-from small_worlds import NOW, allocation, instaslice, node, world
+from small_worlds import CAPACITY, NOW, allocation, instaslice, node, world
 
+from instaslice.api import names
 from instaslice.api.instaslice import (
     INSTASLICES,
     AllocationState,
@@ -18,7 +19,8 @@ from instaslice.api.instaslice import (
 )
 from instaslice.doctor import Invariant, Serving, examine_serving
 from instaslice.doctor.serving import RESPONSE_SECONDS
-from instaslice.kube.core import NODES
+from instaslice.kube.core import LEASES, NODES, Lease, LeaseSpec
+from instaslice.kube.meta import ObjectMeta
 
 ORDERED = allocation("train", "7g.40gb", 0, state=AllocationState.CREATING)
 
@@ -166,3 +168,78 @@ def test_a_gpu_that_does_not_answer_is_found_in_the_condition_and_an_unhealthy_o
 def test_a_node_that_serves_is_well():
     for condition in ("Ready", "GpusReady"):
         assert found_in(saying(instaslice(), condition, ConditionStatus.TRUE, "Fine")) == []
+
+
+def leased(thing):
+    return changed(thing, status=changed(thing.status, lease=names.EMULATION))
+
+
+NONE_OFFERED = {each: "0" for each in CAPACITY if each.startswith(names.GROUP)}
+
+
+def agents_of(thing, *, silent=(), ready=True, **capacity):
+    here = world([], [thing], [node(ready=ready, **capacity)])
+    return [
+        (each.message, each.transient)
+        for each in examine_serving(Serving(here, silent_leases=frozenset(silent)))
+        if each.invariant is Invariant.AGENT_RESPONDS
+    ]
+
+
+def test_an_agent_that_is_gone_while_nothing_is_ordered_is_found_by_what_its_node_offers():
+    ((message, transient),) = agents_of(instaslice(), **NONE_OFFERED)
+    assert message.startswith("its agent is gone: the node has none of gpu.das.com/mig-* allocatable")
+    assert "--field-selector spec.nodeName=gpu-0" in message
+    assert transient, "it may be about to start"
+
+
+def test_an_agent_of_emulated_nodes_that_is_gone_is_found_by_its_lease():
+    things = [leased(instaslice(name=f"gpu-{number}")) for number in range(5)]
+    here = world([], [*things, instaslice(name="real")], [node(f"gpu-{number}") for number in range(5)])
+    (found,) = examine_serving(Serving(here, silent_leases=frozenset({names.EMULATION})))
+    assert (found.invariant, found.object) == (
+        Invariant.AGENT_RESPONDS,
+        "lease instaslice-system/instaslice-emulation",
+    )
+    assert "so the agent of gpu-0, gpu-1, gpu-2 and 2 more is gone" in found.message
+    assert not found.transient
+
+
+@pytest.mark.parametrize(
+    "thing, facts",
+    [
+        pytest.param(instaslice(), {}, id="it runs"),
+        pytest.param(leased(instaslice()), NONE_OFFERED, id="a Lease that is renewed says more"),
+        pytest.param(instaslice(), {"silent": [names.EMULATION]}, id="the Lease is that of other nodes"),
+        pytest.param(instaslice(gpus=()), NONE_OFFERED, id="a node without GPUs"),
+        pytest.param(instaslice(), {"ready": False, **NONE_OFFERED}, id="the node is not ready"),
+    ],
+)
+def test_no_agent_is_called_gone_without_a_sign(thing, facts):
+    assert agents_of(thing, **facts) == []
+
+
+def test_what_the_agent_says_of_its_kubelet_is_not_said_twice():
+    silent = saying(instaslice(), "Ready", ConditionStatus.FALSE, "KubeletSilent", "no kubelet listens")
+    assert agents_of(silent, **NONE_OFFERED) == []
+
+
+@pytest.mark.parametrize(
+    "renewed, found",
+    [
+        pytest.param(True, [], id="renewed while it is looked at: clocks differ"),
+        pytest.param(False, ["lease instaslice-system/instaslice-emulation"], id="not renewed"),
+    ],
+)
+async def test_a_lease_that_has_run_out_by_our_clock_is_looked_at_again(renewed, found):
+    server = ordered(observed=1)
+    server.put(INSTASLICES, leased(instaslice()))
+
+    def renew(at="2020-01-01T00:00:00.000000Z"):
+        spec = LeaseSpec(holder_identity="agent", lease_duration_seconds=20, renew_time=at)
+        meta = ObjectMeta(namespace=names.NAMESPACE, name=names.EMULATION)
+        server.put(LEASES, Lease(metadata=meta, spec=spec))
+
+    renew()
+    there, _ = await examined(server, meanwhile=lambda: renew("2020-01-01T00:00:05.000000Z") if renewed else None)
+    assert [each.object for each in there if each.invariant is Invariant.AGENT_RESPONDS] == found
