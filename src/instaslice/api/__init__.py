@@ -3,8 +3,8 @@
 names       every name of ours that appears in Kubernetes objects
 bounds      how long a string and how large a number in our objects may be
 instaslice  the Instaslice object of a node: what is allocated (spec) and what exists (status)
-agent_presence  whether the agent of a node runs, while nothing is ordered there
 memory_terms  how a pod asks for GPU memory: the quantity, and which slice is right for it
+agent_presence  whether the agent of a node runs, while nothing is ordered there
 reasons     the reasons of our conditions and Events
 pods        how we read a pod: its gate, our annotations, what its containers hold together
 slice_requests  what each container asks for, read and checked

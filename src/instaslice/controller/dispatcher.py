@@ -109,6 +109,7 @@ class Dispatcher:
         if changed:
             for name in [each.name for each in self.state.ledger.nodes.values() if each.status.lease in changed]:
                 self._apply(self.state.ledger.update_readiness(name))
+            self._queue.retry_asks_by_memory()
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Of an agent that serves nodes without a kubelet. Without a Lease nothing is said of it."""
@@ -350,7 +351,7 @@ class Dispatcher:
 
 def _usable_by(thing: Instaslice) -> tuple[object, ...]:
     """What says which GPUs of a node can be used."""
-    return thing.status.models, thing.status.gpus, thing.status.conditions
+    return thing.status.models, thing.status.gpus, thing.status.conditions, thing.status.lease
 
 
 def _asks_otherwise(old: Pod, new: Pod) -> bool:

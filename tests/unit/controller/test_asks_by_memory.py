@@ -216,9 +216,16 @@ def well(world, node):
     sick(world, node, Health.HEALTHY)
 
 
+def without_agent(world, node):
+    world.report(node, lease="agents")
+    world.settle()
+    world.dispatcher.set_silent_leases(frozenset({"agents"}))
+
+
 @pytest.mark.parametrize(
     "change",
     [
+        pytest.param(without_agent, id="without an agent"),
         pytest.param(cordon, id="cordoned"),
         pytest.param(World.not_ready, id="not ready"),
         pytest.param(World.remove_instaslice, id="without its object"),
