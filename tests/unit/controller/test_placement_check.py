@@ -260,6 +260,36 @@ def test_its_quota_is_free_while_it_waits_and_a_new_process_brings_it_back_at_on
     assert (world.state("train"), world.refusal("train")[1]) == ("Pending", 5)
 
 
+def test_a_delay_that_kueue_notes_when_it_is_over_is_not_repeated(world):
+    """Or nothing is ever tried again while Kueue has more to do than in the shortest delay."""
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.queue("train", "3g.20gb")
+    world.settle(but="kueue")
+    world._do_kueue("train")
+    world.settle(but="kueue")
+    noted = world._kueue_work("train")
+    world.now += 6
+    world._change("train", requeue_state=noted)
+    world.settle()
+    assert (world.state("train"), world.answers.decisions) == ("Pending", {})
+
+
+def test_nor_is_one_that_is_over_when_we_write_that_it_is_noted(world):
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.queue("train", "3g.20gb")
+    world.settle(but="kueue")
+    world._do_kueue("train")
+    world.settle(but="kueue")
+    noted = world._kueue_work("train")
+    world._do_kueue("train")
+    world.settle(but="answer")
+    world.now += 6
+    world.settle()
+    assert (world.state("train"), world.workloads["train"].status.requeue_state) == ("Pending", noted)
+
+
 # The end of a hold ----------------------------------------------------------------------------------------------------
 
 

@@ -71,6 +71,16 @@ class CheckDecision:
 Attempt = Generator[None, None, CheckDecision]
 
 
+@dataclass(slots=True)
+class DelayedRetry:
+    """Of a workload that is to come back after a delay."""
+
+    decision: CheckDecision
+    over: float = inf
+    """When the delay is; it begins when it is first to be written. Kueue may take longer to note it: one that is over
+    by then is not written again, as it would be over again."""
+
+
 class PlacementCheck:
     """Takes in workloads, and `decide`s; `decided` is called with the uid of each of which something is to be written.
 
@@ -106,9 +116,8 @@ class PlacementCheck:
         self._attempt: tuple[str, Attempt] | None = None
         """The workload whose pods are being placed."""
         self._complete = True
-        self._refusals: dict[str, CheckDecision] = {}
-        """Workloads that are to come back after a delay, until Kueue has noted when. After a restart they come back at
-        once."""
+        self._refusals: dict[str, DelayedRetry] = {}
+        """Until Kueue has noted when they come back. After a restart they come back at once."""
         self._held_until: dict[str, float] = {}
         """Ready workloads for which places are or were held, and until when."""
         self._let_through: str | None = None
@@ -173,19 +182,21 @@ class PlacementCheck:
             ):
                 self._orders.wake()
 
-    def _postpone(self, workload: KueueWorkload, found: set[str], refusal: CheckDecision) -> None:
+    def _postpone(self, workload: KueueWorkload, found: set[str], refusal: DelayedRetry) -> None:
         """Have Kueue bring back a workload that was refused after its delay, and not at once."""
         uid, requeue = workload.metadata.uid, workload.status.requeue_state
         noted = requeue is not None and requeue.requeue_at is not None and requeue.requeue_at > self._clock.now()
-        if noted and found == {PENDING}:
+        over = self._clock.monotonic() >= refusal.over
+        if (noted or over) and found == {PENDING}:
             return
         self.workloads[uid], self._refusals[uid] = workload, refusal
         if not workload.has(EVICTED):
             return  # about to be evicted
-        if noted:
-            self._write(uid, CheckDecision(PENDING, refusal.message))
+        if noted or over:
+            self._write(uid, CheckDecision(PENDING, refusal.decision.message))
         elif RETRY not in found:
-            self._write(uid, refusal)
+            refusal.over = min(refusal.over, self._clock.monotonic() + (refusal.decision.retry_seconds or 0))
+            self._write(uid, refusal.decision)
 
     def _write(self, uid: str, decision: CheckDecision) -> None:
         self.decisions[uid] = decision
@@ -310,7 +321,7 @@ class PlacementCheck:
             self._write(uid, CheckDecision(READY, message))
             self._hold_until(uid, self._clock.monotonic() + self._hold_seconds)
         else:
-            self._refusals[uid] = CheckDecision(RETRY, message, decision.retry_seconds)
+            self._refusals[uid] = DelayedRetry(CheckDecision(RETRY, message, decision.retry_seconds))
             self._write(uid, CheckDecision(RETRY, message, 0))
 
     def _set_aside(self, uid: str, error: Exception) -> None:
