@@ -499,6 +499,33 @@ def test_it_counts_the_pods_that_have_come(world):
     assert world.held() == ["1g.5gb"]
 
 
+def test_pods_of_another_namespace_are_not_taken_for_those_that_have_come(world):
+    world.queue("train", "3g.20gb")
+    world.settle()
+    world.admit("train")
+    world.pod_of("train", "3g.20gb", namespace="other")
+    world.settle()
+    world.begin()
+    assert world.held() == ["3g.20gb"]
+
+
+def test_nor_are_those_of_an_earlier_admission(world):
+    world.add_node("b")
+    world.queue("train", "7g.40gb")
+    world.settle()
+    world.admit("train")
+    earlier = world.pod_of("train", "7g.40gb")
+    world.settle()
+    world.evict("train")
+    world.mark_pod(earlier)
+    world._change("train", admission_checks=[AdmissionCheckState(name="placement", state="Pending")])
+    world._change("train", conditions=[world.condition("QuotaReserved")])
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["7g.40gb"])
+    world.begin()
+    assert world.held() == ["7g.40gb"]
+
+
 def test_where_room_has_gone_the_first_that_was_admitted_has_it(world):
     world.add_node("b")
     for name in ("zebra", "ant"):
@@ -616,6 +643,22 @@ def test_pods_that_wait_come_before_workloads(world, monkeypatch):
     assert world.held() == ["1g.5gb"]
 
 
+def test_pods_that_are_never_all_tried_delay_workloads_by_a_second_and_no_more(world, monkeypatch):
+    """Room may become free more often than the pods of one tenant can be tried."""
+    world.queue("train", "1g.5gb")
+    monkeypatch.setattr(type(world.dispatcher), "pass_complete", False)
+    world._do_decide("")
+    world.now += 0.9
+    world._do_decide("")
+    assert world.held() == []
+    world.now += 0.2
+    world._do_decide("")
+    assert world.held() == ["1g.5gb"]
+    world.queue("more", "1g.5gb")
+    world._do_decide("")
+    assert world.held() == ["1g.5gb"], "then it is the turn of the pods again"
+
+
 def test_one_that_is_evicted_while_it_is_placed_holds_nothing(world, monkeypatch):
     monkeypatch.setattr(decisions, "STEP_SECONDS", -1)
     world.queue("train", "1g.5gb", count=6)
@@ -624,6 +667,14 @@ def test_one_that_is_evicted_while_it_is_placed_holds_nothing(world, monkeypatch
     assert world.held() == []
     world._do_decide("")
     assert (world.held(), world.answers.decisions) == ([], {})
+
+
+def test_nothing_of_an_interrupted_attempt_is_remembered(world, monkeypatch):
+    monkeypatch.setattr(decisions, "STEP_SECONDS", -1)
+    world.queue("train", "1g.5gb", count=6)
+    world._do_decide("")
+    world.delete("train")
+    assert not world.dispatcher.placer._requests
 
 
 # Mishaps --------------------------------------------------------------------------------------------------------------

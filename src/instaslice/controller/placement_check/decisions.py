@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 HOLD_SECONDS: Final = 60.0
 """How long places are held, counted from the admission: where nobody says otherwise."""
 FIRST_RETRY_SECONDS: Final = 5
+PODS_FIRST_SECONDS: Final = 1.0
+"""For how long waiting pods come before workloads where they cannot all be tried in one step."""
 LONGEST_RETRY_SECONDS: Final = 300
 """Of a workload that no node could hold, always: nodes may join, so it is never Rejected, which nothing undoes."""
 
@@ -116,6 +118,8 @@ class PlacementCheck:
         self._attempt: tuple[str, Attempt] | None = None
         """The workload whose pods are being placed."""
         self._complete = True
+        self._gives_way_until: float | None = None
+        """To waiting pods; None where none are left, or no workload waits."""
         self._refusals: dict[str, DelayedRetry] = {}
         """Until Kueue has noted when they come back. After a restart they come back at once."""
         self._held_until: dict[str, float] = {}
@@ -229,7 +233,7 @@ class PlacementCheck:
 
     def decide(self) -> None:
         """Try to place the workloads that wait for us, or as many as may be tried in one step."""
-        if not self._dispatcher.pass_complete:
+        if self._gives_way():
             self._complete = False
             return
         until = self._clock.monotonic() + STEP_SECONDS
@@ -248,6 +252,20 @@ class PlacementCheck:
             self._queue.remove(uid)
         self._refused.clear()
         self._complete = served and self._attempt is None
+
+    def _gives_way(self) -> bool:
+        """Whether waiting pods have their turn first. Those of one tenant may be so many that room becomes free more
+        often than all can be tried: then workloads have a step in between."""
+        now = self._clock.monotonic()
+        if self._dispatcher.pass_complete or (not len(self._queue) and self._attempt is None):
+            self._gives_way_until = None
+            return not self._dispatcher.pass_complete
+        if self._gives_way_until is None:
+            self._gives_way_until = now + PODS_FIRST_SECONDS
+        if now < self._gives_way_until:
+            return True
+        self._gives_way_until = None
+        return False
 
     def _try(self, expired: Callable[[], bool], uid: str) -> bool:
         """False where the workload was refused: after some refusals it is the turn of other namespaces."""
@@ -288,13 +306,16 @@ class PlacementCheck:
         for each in sets:
             # Held on to, as what is known of the nodes for such pods would be worked out for each of them.
             request = self._dispatcher.placer.request(each.template)
-            for number in range(each.count):
-                if not self.holds.add(uid, _owner(workload), each.pod(number), each.template.metadata.uid):
-                    return self._refuse(workload, each, number, placed, total)
-                placed += 1
-                yield
-            self.holds.forget(each.template)
-            del request
+            try:
+                for number in range(each.count):
+                    if not self.holds.add(uid, _owner(workload), each.pod(number), each.template.metadata.uid):
+                        return self._refuse(workload, each, number, placed, total)
+                    placed += 1
+                    yield
+            finally:
+                # Also of an attempt that is given up between two pods.
+                self.holds.forget(each.template)
+                del request
         where = some(self.holds.nodes(uid))
         pods = "1 pod" if total == 1 else f"{total} pods"
         return CheckDecision(READY, f"places for {pods} are held for {self._hold_seconds:.0f} s on {where}")
@@ -304,7 +325,6 @@ class PlacementCheck:
         uid, pod = workload.metadata.uid, pods.pod(number)
         why = why_refused(self._state, self._dispatcher.placer, pod, _owner(workload))
         self.holds.forget(pod)
-        self.holds.forget(pods.template)
         self.holds.release(uid)
         others = f"{placed} of its {total} pods would fit now, all at once do not: " if placed else ""
         retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
@@ -353,7 +373,7 @@ class PlacementCheck:
         if workload is None:
             return False
         needed = sum(each.count for each in pods_with_slices(workload, self.flavors, self._largest))
-        placed = self._placed()
+        placed = self._placed(workload)
         return sum(placed[held_for(workload, each.name)] for each in workload.spec.pod_sets or ()) < needed
 
     # Places that are held -------------------------------------------------------------------------------------------
@@ -372,7 +392,7 @@ class PlacementCheck:
     def _hold_again(self, workload: KueueWorkload) -> None:
         if self._left(workload) <= 0:
             return
-        uid, placed = workload.metadata.uid, self._placed()
+        uid, placed = workload.metadata.uid, self._placed(workload)
         for each in pods_with_slices(workload, self.flavors, self._largest):
             missing = each.count - placed[each.template.metadata.uid]
             for number in range(missing):
@@ -387,13 +407,17 @@ class PlacementCheck:
                     )
                     break
 
-    def _placed(self) -> Mapping[str, int]:
-        """By the annotation HELD_FOR: pods that need no place any more."""
-        reserved = self._state.ledger.reservations
+    def _placed(self, workload: KueueWorkload) -> Mapping[str, int]:
+        """By the annotation HELD_FOR: its pods that need no place any more. Those that are being deleted are of an
+        earlier admission, and anybody may write the annotation into pods of another namespace."""
+        reserved, namespace = self._state.ledger.reservations, workload.metadata.namespace
         return Counter(
             pod.metadata.annotations[names.HELD_FOR]
             for uid, pod in self._state.pods.items()
-            if names.HELD_FOR in pod.metadata.annotations and (uid in reserved or not gated(pod))
+            if names.HELD_FOR in pod.metadata.annotations
+            and pod.metadata.namespace == namespace
+            and pod.metadata.deletion_timestamp is None
+            and (uid in reserved or not gated(pod))
         )
 
     def _left(self, workload: KueueWorkload) -> float:
