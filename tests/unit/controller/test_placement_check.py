@@ -26,11 +26,13 @@ from instaslice.kube.core import (
     Toleration,
     Volume,
 )
-from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.meta import ObjectMeta, OwnerReference
 from instaslice.kueue.objects import (
     ADMISSION_CHECKS,
+    ADMISSION_GATE,
     FINISHED,
     RESOURCE_FLAVORS,
+    ROLE_HASH,
     AdmissionCheckState,
     KueueWorkload,
     ReclaimablePod,
@@ -107,6 +109,35 @@ def test_memory_alone_is_held_as_the_slice_that_wastes_least(world):
     world.settle()
     assert (world.running(), world.held()) == ([mine], [])
     assert [each.profile for each in world.spec("a").allocations] == ["1g.10gb"]
+
+
+def plain(world, **annotations):
+    """A plain pod, as Kueue's gate keeps it, and whose workload names it as its owner and has nothing else of it."""
+    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
+    uid = world.add_pod(containers=[container(**limits)], gates=[ADMISSION_GATE])
+    meta = world.pods[uid].metadata
+    meta = msgspec.structs.replace(meta, annotations={**meta.annotations, **annotations})
+    world._set(msgspec.structs.replace(world.pods[uid], metadata=meta))
+    return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=uid)
+
+
+def test_a_plain_pod_says_itself_which_slice_is_right_for_it(world):
+    owner = plain(world, **{names.COMPUTE_SLICES: "4"})
+    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
+    world.queue("train", **limits, owners=[owner])
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["4g.20gb"])
+
+
+def test_of_a_group_each_role_says_it_for_itself(world):
+    few, many = (
+        plain(world, **{names.COMPUTE_SLICES: compute, ROLE_HASH: role})
+        for role, compute in (("few", "1"), ("many", "4"))
+    )
+    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
+    world.queue("train", **limits, owners=[few, many], pod_set="many")
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["4g.20gb"])
 
 
 def test_one_without_slices_is_ready_at_once_and_holds_nothing(world):

@@ -297,7 +297,7 @@ class PlacementCheck:
         """Pauses after each pod."""
         uid = workload.metadata.uid
         try:
-            sets = pods_with_slices(workload, self.flavors, self._largest)
+            sets = self._pods_of(workload)
         except BadInput as error:
             return CheckDecision(RETRY, f"the webhook would reject its pods: {error}", LONGEST_RETRY_SECONDS)
         if not sets:
@@ -319,6 +319,9 @@ class PlacementCheck:
         where = some(self.holds.nodes(uid))
         pods = "1 pod" if total == 1 else f"{total} pods"
         return CheckDecision(READY, f"places for {pods} are held for {self._hold_seconds:.0f} s on {where}")
+
+    def _pods_of(self, workload: KueueWorkload) -> list[PodSetPods]:
+        return pods_with_slices(workload, self.flavors, self._state.pods, self._largest)
 
     def _refuse(self, workload: KueueWorkload, pods: PodSetPods, number: int, placed: int, total: int) -> CheckDecision:
         """Read why before what was held for the others is released: it is what this one lacks."""
@@ -372,7 +375,7 @@ class PlacementCheck:
         workload = self.workloads.get(uid)
         if workload is None:
             return False
-        needed = sum(each.count for each in pods_with_slices(workload, self.flavors, self._largest))
+        needed = sum(each.count for each in self._pods_of(workload))
         placed = self._placed(workload)
         return sum(placed[held_for(workload, each.name)] for each in workload.spec.pod_sets or ()) < needed
 
@@ -393,7 +396,7 @@ class PlacementCheck:
         if self._left(workload) <= 0:
             return
         uid, placed = workload.metadata.uid, self._placed(workload)
-        for each in pods_with_slices(workload, self.flavors, self._largest):
+        for each in self._pods_of(workload):
             missing = each.count - placed[each.template.metadata.uid]
             for number in range(missing):
                 pod = each.pod(number)
