@@ -502,6 +502,15 @@ def test_what_came_too_late_before_it_started_is_not_held(world):
     assert world.held() == []
 
 
+def test_nor_is_it_admitted_without_places_by_a_check_that_comes_later_still(world):
+    world.queue("train", "7g.40gb")
+    world.settle()
+    with world.unattended():
+        world.now += 61
+    world.settle()
+    assert "it was not admitted: see its other checks" in world.refusal("train")[0]
+
+
 def test_a_decision_that_was_never_written_is_made_again(world):
     world.queue("train", "7g.40gb")
     world.settle(but="answer")
@@ -637,6 +646,19 @@ def test_only_one_at_a_time_waits_so(world):
     world.queue("second", "7g.40gb", retries=8)
     world.settle()
     assert world.state("second") == "Ready"
+
+
+def test_but_one_of_each_namespace(world):
+    """Those of a tenant with thousands are tried all the time: one of them would always be the next."""
+    world.add_pod("7g.40gb")
+    world.settle()
+    for number in range(3):
+        world.queue(f"many-{number}", "7g.40gb", namespace="many", retries=7)
+    world.settle()
+    world.queue("mine", "7g.40gb", retries=7)
+    world.settle()
+    assert [world.state(f"many-{number}") for number in range(3)].count("Ready") == 1
+    assert world.state("mine") == "Ready"
 
 
 def test_a_tenant_with_thousands_does_not_keep_others_waiting(world):

@@ -7,9 +7,11 @@ the waiting queue, and goes on from where it was. Waiting pods come first, as Ku
 A workload that has to Retry comes back later and later, and others have its quota meanwhile. That takes three writes:
 Kueue (0.18, 0.19) evicts a workload with a delay only when the delay is over, so it is Retry without one first; once it
 is evicted, it gets the delay; and once Kueue has noted the time, it is Pending again, as it would be evicted otherwise
-as soon as it has its quota. One that has been refused
-for longer than the controller's patience is admitted without places, one at a time: its pods wait in our queue, which
-reserves GPUs for the first pod that has waited too long. So it is not passed by smaller ones indefinitely.
+as soon as it has its quota.
+
+One that has been refused for longer than the controller's patience is admitted without places, one of a namespace at a
+time: its pods wait in our queue, which reserves GPUs for the first pod that has waited too long. So it is not passed by
+smaller ones indefinitely.
 """
 
 import logging
@@ -124,9 +126,8 @@ class PlacementCheck:
         """Until Kueue has noted when they come back. After a restart they come back at once."""
         self._held_until: dict[str, float] = {}
         """Ready workloads for which places are or were held, and until when."""
-        self._let_through: str | None = None
-        """The workload that was admitted without places."""
-        self._let_through_until = 0.0
+        self._let_through: dict[str, tuple[str, float]] = {}
+        """By namespace: the workload that was admitted without places, and until when it counts at most."""
         self._started = False
 
     # What the watches report ----------------------------------------------------------------------------------------
@@ -212,8 +213,7 @@ class PlacementCheck:
         self.decisions.pop(uid, None)
         self._queue.remove(uid)
         self._end_hold(uid)
-        if self._let_through == uid:
-            self._let_through = None
+        self._let_through = {each: let for each, let in self._let_through.items() if let[0] != uid}
 
     def _end_hold(self, uid: str) -> None:
         if self._is_attempted(uid):
@@ -333,7 +333,7 @@ class PlacementCheck:
         retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
         if why.never:
             return CheckDecision(RETRY, why.message, LONGEST_RETRY_SECONDS)
-        if waited_seconds(retries) >= self._dispatcher.limits.patience and self._may_pass(uid):
+        if waited_seconds(retries) >= self._dispatcher.limits.patience and self._may_pass(workload):
             waits = f"refused for longer than {self._dispatcher.limits.patience:.0f} s"
             return CheckDecision(READY, f"{waits}: its pods wait in the queue of InstaSlice ({others}{why.message})")
         return CheckDecision(RETRY, others + why.message, retry_seconds(retries))
@@ -358,16 +358,16 @@ class PlacementCheck:
 
     # One that was refused for too long ------------------------------------------------------------------------------
 
-    def _may_pass(self, uid: str) -> bool:
-        """Whether no other workload is being admitted without places. Such a one counts until its pods have their
-        slices, and for no longer than our queue needs to reserve GPUs for two of them."""
-        now = self._clock.monotonic()
-        if self._let_through is not None and now < self._let_through_until and self._waits(self._let_through):
+    def _may_pass(self, workload: KueueWorkload) -> bool:
+        """Whether no other workload of its namespace is being admitted without places. Such a one counts until its pods
+        have their slices, and for no longer than our queue needs to reserve GPUs for two of them. One for each
+        namespace: who has thousands would be let through time after time, and others never."""
+        now, namespace = self._clock.monotonic(), workload.metadata.namespace
+        other, until = self._let_through.get(namespace, ("", now))
+        if now < until and self._waits(other):
             return False
-        self._let_through, self._let_through_until = (
-            uid,
-            now + max(self._hold_seconds, 2 * self._dispatcher.limits.patience),
-        )
+        counts = max(self._hold_seconds, 2 * self._dispatcher.limits.patience)
+        self._let_through[namespace] = workload.metadata.uid, now + counts
         return True
 
     def _waits(self, uid: str) -> bool:
@@ -387,6 +387,9 @@ class PlacementCheck:
         due = self._clock.monotonic() + self._left(workload)
         if uid not in self._held_until:
             # An earlier process held them.
+            if due <= self._clock.monotonic() and not workload.has(ADMITTED) and self._pods_of(workload):
+                self._not_admitted(workload)
+                return
             self._hold_again(workload)
             self._hold_until(uid, due)
         elif workload.has(ADMITTED) and uid in self.holds and due > self._held_until[uid]:
@@ -452,12 +455,14 @@ class PlacementCheck:
             log.info("workload %s: %s", key_of(workload), late, extra=about(uid=uid))
         self.holds.release(uid)
         if workload is not None and left and not workload.has(ADMITTED):
-            message = (
-                f"its places were held for {self._hold_seconds:.0f} s, and it was not admitted: see its other checks"
-            )
-            retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
-            self._end_hold(uid)
-            self._decide(uid, CheckDecision(RETRY, message, retry_seconds(retries)))
+            self._not_admitted(workload)
+
+    def _not_admitted(self, workload: KueueWorkload) -> None:
+        """Its places are released; it would be admitted without any."""
+        message = f"its places were held for {self._hold_seconds:.0f} s, and it was not admitted: see its other checks"
+        retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
+        self._end_hold(workload.metadata.uid)
+        self._decide(workload.metadata.uid, CheckDecision(RETRY, message, retry_seconds(retries)))
 
 
 def retry_seconds(retries: int) -> int:
