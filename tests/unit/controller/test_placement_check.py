@@ -123,8 +123,7 @@ def plain(world, **annotations):
 
 def test_a_plain_pod_says_itself_which_slice_is_right_for_it(world):
     owner = plain(world, **{names.COMPUTE_SLICES: "4"})
-    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
-    world.queue("train", **limits, owners=[owner])
+    world.queue("train", **{names.MEMORY: "8"}, owners=[owner])
     world.settle()
     assert (world.state("train"), world.held()) == ("Ready", ["4g.20gb"])
 
@@ -134,8 +133,7 @@ def test_of_a_group_each_role_says_it_for_itself(world):
         plain(world, **{names.COMPUTE_SLICES: compute, ROLE_HASH: role})
         for role, compute in (("few", "1"), ("many", "4"))
     )
-    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
-    world.queue("train", **limits, owners=[few, many], pod_set="many")
+    world.queue("train", **{names.MEMORY: "8"}, owners=[few, many], pod_set="many")
     world.settle()
     assert (world.state("train"), world.held()) == ("Ready", ["4g.20gb"])
 
