@@ -233,10 +233,12 @@ class _Wait:
             return f"no node that could hold it is available ({summary(unavailable)})"
         if refusal.short in (Short.PROFILE, Short.GPUS):
             return refusal.reason
-        profiles = self._placer.request(self._pod).profiles
+        request = self._placer.request(self._pod)
+        profiles = request.profiles
         most = max((most_at_once(self._state, profiles, name) for name in self._state.ledger.nodes), default=0)
         if 0 < most < len(profiles):
-            asked = ", ".join(f"{count} x {profile}" for profile, count in Counter(profiles).items())
+            asked_for = Counter(each.profile for each in request.slices)
+            asked = ", ".join(f"{count} x {profile}" for profile, count in asked_for.items())
             return (
                 f"asks for {asked} on one node, and the GPUs of no node hold more than {most} of the {len(profiles)} "
                 "slices, even if empty: ask for less, or add a node that does"
