@@ -61,6 +61,16 @@ def compute_slices_of(annotations: Mapping[str, str]) -> int:
     return int(text)
 
 
+def unreadable_terms(annotations: Mapping[str, str]) -> bool:
+    """Whether one of the annotations is what raises BadInput."""
+    try:
+        fit_of(annotations)
+        compute_slices_of(annotations)
+    except BadInput:
+        return True
+    return False
+
+
 def terms_of(annotations: Mapping[str, str]) -> tuple[str | None, str | None]:
     """Another value once the pod says otherwise which slice is right for it."""
     return annotations.get(names.FIT), annotations.get(names.COMPUTE_SLICES)

@@ -204,6 +204,20 @@ def test_unhealthy_gpus_are_named_to_a_pod_that_asks_by_memory(fleet):
     assert why(fleet, uid).message.startswith("every GPU that has 1g.10gb is closed; ")
 
 
+@pytest.mark.parametrize("terms", [{names.FIT: "loose"}, {names.COMPUTE_SLICES: "two"}])
+def test_annotations_that_cannot_be_read_can_be_changed_without_a_new_pod(fleet, terms):
+    fill(fleet, SMALL)
+    uid = ask(fleet, 5)
+    fleet.settle()
+    annotate(fleet, uid, terms)
+    fleet.settle()
+    assert why(fleet, uid).reason == "BadRequest"
+    assert "delete the pod" not in why(fleet, uid).message
+    annotate(fleet, uid, {names.FIT: "any", names.COMPUTE_SLICES: "1"})
+    fleet.settle()
+    assert got(fleet, uid) == (MIDDLE, "1g.10gb")
+
+
 def test_a_pod_that_takes_any_slice_is_not_told_to_take_any(fleet):
     fill(fleet, *MODELS)
     uid = ask(fleet, 5, fit="any")
