@@ -26,6 +26,8 @@ DELETE_WAITING = (
     "scale down what owns them, or delete them after the uninstall, so that their owners create others "
     "(docs/operations.md has the command)"
 )
+WITHOUT_US = ", or skip this check: helm uninstall … --no-hooks"
+"""What else helps before an uninstall; for the end of a node nothing does."""
 MOST_PODS = 10
 """More are counted, not named."""
 
@@ -65,7 +67,7 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
     if not (held or waits):
         click.echo("no pod holds a slice" if node else "no pod holds a slice or waits for one")
         return
-    for line in (*(lines(held) if held else ()), *(waiting_lines(waits) if waits else ())):
+    for line in (*(lines(held, "" if node else WITHOUT_US) if held else ()), *(waiting_lines(waits) if waits else ())):
         echo(line, err=True)
     sys.exit(HELD)
 
@@ -101,8 +103,8 @@ def waiting_lines(waits: Sequence[str]) -> list[str]:
     return [*shown, *more, remedy]
 
 
-def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:
-    """One line for each of the first pods, with its slices, then how many more, then the remedy."""
+def lines(held: Iterable[tuple[str, Allocation]], otherwise: str = "") -> list[str]:
+    """One line for each of the first pods, with its slices, then how many more, then the remedy and its alternative."""
     pods: dict[str, list[str]] = {}
     for node, allocation in held:
         pod = f"pod {allocation.pod.namespace}/{allocation.pod.name} on node {node}"
@@ -110,5 +112,4 @@ def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:
     shown = [f"{pod}: {', '.join(profiles)}" for pod, profiles in sorted(pods.items())]
     more = [f"and {len(shown) - MOST_PODS} more"] if len(shown) > MOST_PODS else []
     count = f"{len(pods)} pods hold slices; delete them" if len(pods) > 1 else "1 pod holds slices; delete it"
-    remedy = f"{count}, or skip this check: helm uninstall … --no-hooks"
-    return [*shown[:MOST_PODS], *more, remedy]
+    return [*shown[:MOST_PODS], *more, f"{count}{otherwise}"]

@@ -32,6 +32,7 @@ from instaslice.kube.transport import INTERACTIVE
 from instaslice.placement import policies
 
 PODS = ("", "pod", "pods", "po")
+NODE_KINDS = ("node", "nodes", "no", "instaslice", "instaslices")
 EXAMPLES = """\b
 Examples:
   instaslice explain                       all pods that wait, in the namespace of the kubeconfig's context
@@ -81,7 +82,11 @@ def command(
     kind, _, own = (name or "").rpartition("/")
     if name is not None:
         if kind not in PODS and kind not in KINDS:
-            raise BadInput(f"{name}: write pod/{own}, deploy/{own}, job/{own}, sts/{own}, ds/{own} or rs/{own}")
+            of_a_node = f"; of a node: instaslice status --node {own}" if kind in NODE_KINDS else ""
+            raise BadInput(
+                f"{name}: only pods and what owns them are explained: "
+                f"pod/{own}, deploy/{own}, job/{own}, sts/{own}, ds/{own} or rs/{own}{of_a_node}"
+            )
         ObjectName().convert(own, None, None)
 
     async def run() -> None:
@@ -128,7 +133,8 @@ def _list(
     elif shown:
         explanations.table(shown, cluster.now)
     else:
-        others = f"; {len(waiting)} wait in other namespaces: -A" if waiting else ""
+        count = "1 pod waits" if len(waiting) == 1 else f"{len(waiting)} pods wait"
+        others = f"; {count} in other namespaces: -A" if waiting else ""
         click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
     if output == "text":
         for each in explainer.left_out:

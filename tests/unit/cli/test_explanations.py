@@ -85,6 +85,21 @@ def test_a_line_of_a_waiting_pod(capsys, changes, line):
     assert line in printed(capsys, **changes)
 
 
+@pytest.mark.parametrize(
+    "name, remedy",
+    [
+        pytest.param(
+            "node/a", "ds/a or rs/a; of a node: instaslice status --node a", id="a node has a command of its own"
+        ),
+        pytest.param("svc/a", "ds/a or rs/a", id="what has no pods"),
+    ],
+)
+def test_another_kind_is_refused_with_what_is_explained(name, remedy):
+    result = CliRunner().invoke(explain.command, [name])
+    assert str(result.exception).startswith(f"{name}: only pods and what owns them are explained: pod/a, ")
+    assert str(result.exception).endswith(remedy)
+
+
 BELL = "denied \x07\x1b[2J\x9b1m\u202eby\r\na\twebhook"
 HARMLESS = "denied ��[2J�1m�by  a webhook"
 
