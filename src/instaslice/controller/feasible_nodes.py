@@ -51,6 +51,15 @@ def nodes_that_could_hold_later(state: ClusterState, placer: PodPlacer, pod: Pod
             yield name
 
 
+def nodes_that_could_hold_in_use(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[NodeName]:
+    """Nodes that admit the pod and would hold it if their GPUs were in use and empty: their agent does not run, say."""
+    profiles = placer.request(pod).profiles
+    for name, record in state.ledger.nodes.items():
+        in_use = could_hold(list(record.gpus.values()), profiles)
+        if in_use and placer.could_suffice(pod, name) and not _gpus_could_hold(state, name, profiles):
+            yield name
+
+
 def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
     """Why a node is out of the question for a pod, whatever it has left."""
     node = state.nodes.get(name)

@@ -75,6 +75,11 @@ def test_a_waiting_pod_with_who_holds_what_it_waits_for(capsys):
             "  could     gpu-1 would hold it, uncordoned and ready",
             id="only nodes that are cordoned or not ready",
         ),
+        pytest.param(
+            {"could": [], "could_in_use": ["gpu-1"]},
+            "  could     gpu-1 would hold it, with its GPUs in use again",
+            id="only nodes whose GPUs are out of use",
+        ),
         pytest.param({"could": []}, "  could     no node that admits it would hold it, even if empty", id="no node"),
         pytest.param(
             {"held_by": [WAITS.held_by[0]] * 8}, "  held by   3 more: -o json names them", id="more than are printed"
