@@ -15,8 +15,9 @@ connections are counted as soon as they are accepted, before their handshake. Th
   handshake is.
 - Where none is idle, the one that has kept us waiting longest ends, after PATIENCE seconds: a handshake that does not
   end, half a request, an answer that is not read. A request that has arrived is never cut for somebody else.
-- The next to be served is of the address with the fewest connections served. So one address waits for itself, and of N
-  addresses that hold half a request on each connection, a newcomer waits at most PATIENCE * N / MOST seconds.
+- The next to be served is of the address with the fewest connections served, then of one that has kept others waiting
+  for the shortest time. So one address waits for itself, and of N addresses that hold half a request on each
+  connection, a newcomer waits at most PATIENCE * N / MOST seconds; its further requests do not wait behind all of them.
 - Where MOST_OPEN are open, a newcomer displaces one that waits, of the address that has most. It is closed itself
   where its own address has as many.
 
