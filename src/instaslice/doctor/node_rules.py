@@ -97,13 +97,14 @@ def _capacity(instaslice: Instaslice, states: Mapping[str, States], *, healthy: 
 @lru_cache(maxsize=64)
 def _most_per_gpu(states: States) -> dict[str, int]:
     """What one GPU could ever hold of each resource."""
+    slices = max(map(len, states.layouts))
     most = {f"{names.GROUP}/{ProfileName.parse(profile.name).resource}": 0 for profile in states.profiles}
     for layout in states.layouts:
         counts = Counter(states.placements[index].profile for index in layout)
         for profile, count in counts.items():
             name = f"{names.GROUP}/{ProfileName.parse(profile).resource}"
             most[name] = max(most[name], count)
-    return {**most, names.MEMORY: states.most_label_gb()}
+    return {**most, names.ANY_SLICE: slices, names.MEMORY: states.most_label_gb()}
 
 
 def hardware_there(cluster: ObservedCluster) -> Iterator[Finding]:

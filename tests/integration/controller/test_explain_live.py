@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 import yaml
-from hand_written import NODE, gated_spec, instaslice
+from commands import instaslice
+from hand_written import NODE, gated_spec
 from hand_written import hand as hand
 from waiting import until
 
@@ -64,7 +65,7 @@ async def test_a_pod_is_explained_by_the_command(cluster, hand):
     assert missing.returncode == 1
     assert missing.stderr == f"error: no pod wait in namespace {hand.namespace}; did you mean waits?\n"
     unknown = await explain("node/a")
-    assert unknown.stderr == "error: node/a: write pod/a, deploy/a, job/a, sts/a, ds/a or rs/a\n"
+    assert unknown.stderr == "error: node/a: write pod/a, deploy/a, job/a, sts/a, ds/a, rs/a or workload/a\n"
     await hand.remove(pod)
 
 

@@ -133,7 +133,7 @@ async def test_a_user_who_may_read_one_namespace_only_is_told_what_its_pods_say_
     grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
     with pytest.raises(InstasliceError, match=r"kubectl create clusterrolebinding .*; or leave out -A"):
         await look(server.client(), None, "adaptive")
-    cluster, explainer = await look(server.client(), "team-a", "adaptive")
+    cluster, explainer, *_ = await look(server.client(), "team-a", "adaptive")
     said = explainer.explain(cluster.pods[0])
     assert said.quoted and said.left_out[0].endswith(grant)
     server.refuse("GET", "pods", 403, times=2)
