@@ -107,6 +107,10 @@ class FairSemaphore:
     def held(self) -> int:
         return len(self._permits)
 
+    def kept_others(self, address: str) -> int:
+        """For how many times `patience` an address has kept permits from others, who wait still."""
+        return int(self._occupied[address] // (1000 * self._patience))
+
     async def acquire(self, address: str, revoke: Revoke) -> Permit:
         self._count += 1
         waiter = _Waiter(revoke, self._count, self._clock.monotonic())
@@ -187,10 +191,9 @@ class FairSemaphore:
         below = (each for each in self._waiting if self._held[each] < self._most_of_one)
         return min(below, key=self._rank, default=None)
 
-    def _rank(self, address: str) -> tuple[int, float, int, int]:
+    def _rank(self, address: str) -> tuple[int, int, int, int]:
         arrived = self._waiting[address][0].arrived
-        steps = self._occupied[address] // (1000 * self._patience)
-        return self._held[address], steps, self._granted.get(address, arrived), arrived
+        return self._held[address], self.kept_others(address), self._granted.get(address, arrived), arrived
 
     def _remove(self, address: str, waiter: _Waiter) -> None:
         waiters = self._waiting.get(address, deque())
