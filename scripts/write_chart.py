@@ -31,6 +31,7 @@ FLAGS = {
     "static_mig_labels": "staticMigLabels",
     "keep_quotas": "keepQuotas",
     "autoscaling_hints": "autoscalingHints",
+    "admission_check": "admissionCheck",
 }
 """Flag of the controller → its value in the chart."""
 

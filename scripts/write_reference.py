@@ -58,11 +58,12 @@ def commands() -> str:
     for name in COMMANDS:
         command = instaslice.get_command(context, name)
         assert command is not None
-        parts.append(one_command(command, click.Context(command, info_name=name, parent=context)))
+        parts += one_command(command, click.Context(command, info_name=name, parent=context))
     return "\n".join(parts)
 
 
-def one_command(command: click.Command, context: click.Context) -> str:
+def one_command(command: click.Command, context: click.Context, heading: str = "##") -> Iterator[str]:
+    """A command, and below a group those in it."""
     usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
     records = [each.get_help_record(context) for each in command.get_params(context)]
     rows = [(f"`{flags}`", about) for flags, about in filter(None, records) if about and "--help" not in flags]
@@ -70,10 +71,16 @@ def one_command(command: click.Command, context: click.Context) -> str:
     examples = (command.epilog or "").replace("\b", "").strip().partition("\n")[2]
     # What an example is for stands two spaces or more behind it.
     shown = "\n".join(re.sub(r"(\S {2,})(?=\S)", r"\1# ", line.strip(), count=1) for line in examples.splitlines())
-    return (
-        f"## {context.info_name}\n\n{help_text}\n\n"
-        f"Usage: `{usage}`\n\n" + table(("flag", "what it does"), rows) + f"\n```console\n{shown}\n```\n"
+    flags = table(("flag", "what it does"), rows) if rows else ""
+    yield (
+        f"{heading} {context.command_path.partition(' ')[2]}\n\n{help_text}\n\n"
+        f"Usage: `{usage}`\n\n{flags}\n```console\n{shown}\n```\n"
     )
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            yield from one_command(inner, click.Context(inner, info_name=name, parent=context), f"{heading}#")
 
 
 # Names, reasons ---------------------------------------------------------------------------------------------------

@@ -14,12 +14,13 @@ BLOCKS = {
     "tests/integration/image": MACHINE,
     "tests/integration/classic/test_kills.py": "kills",
     "tests/integration/classic": "classic",
+    "tests/integration/kueue": "kueue",
     "tests/integration/agent": "agent",
     "tests/integration/controller": "controller",
     "tests/integration": "shared cluster",
 }
 """The first path that a test lies under names its block. Every other file is a block of its own."""
-LONGEST_FIRST = (MACHINE, "classic", "kills", "controller", "agent", "shared cluster")
+LONGEST_FIRST = (MACHINE, "classic", "kills", "kueue", "controller", "agent", "shared cluster")
 """The files come last, where they fill what is left of the shorter lane."""
 
 

@@ -253,13 +253,14 @@ class _Chunks:
 
 
 def _parsed(path):
-    """`/api/v1/namespaces/team/pods/train/status` in its parts."""
+    """`/api/v1/namespaces/team/pods/train/status` in its parts. A path that ends with the version, which asks what is
+    served, has none."""
     parts = path.strip("/").split("/")
     rest = parts[2:] if parts[0] == "api" else parts[3:]
     namespace = ""
-    if rest[0] == "namespaces" and len(rest) > 2:
+    if rest and rest[0] == "namespaces" and len(rest) > 2:
         namespace, rest = rest[1], rest[2:]
-    kind, name, part = (*rest, "", "")[:3]
+    kind, name, part = (*rest, "", "", "")[:3]
     return kind, namespace, name, part
 
 

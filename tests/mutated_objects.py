@@ -41,6 +41,7 @@ CAPACITY = {
     "gpu.das.com/mig-2g.12gb": "4",
     "gpu.das.com/mig-2g.12gb.me": "2",
     "gpu.das.com/mig-4g.24gb": "2",
+    "gpu.das.com/mig-any": "8",
     "gpu.das.com/mem": "48",
 }
 
@@ -247,10 +248,22 @@ _QUANTITIES = st.sampled_from(
         3,
     ]
 )
+_MEMORY = [names.MEMORY, names.ANY_SLICE]
 _SLICES = [f"{names.RESOURCE}{each}" for each in ("1g.6gb", "2g.12gb.me", "4g.24gb", "1g.5gb", "9g.99gb", "0g.0gb")]
 _SLICES += [f"{names.RESOURCE}{each}" for each in ("", "nonsense", "1g.6gb.mee")]
 _RESOURCE_NAMES = st.sampled_from(
-    [*_SLICES, names.MEMORY, "nvidia.com/mig-1g.6gb", "nvidia.com/gpu", "cpu", "memory", "pods", "hugepages-2Mi", "x/y"]
+    [
+        *_SLICES,
+        names.MEMORY,
+        names.ANY_SLICE,
+        "nvidia.com/mig-1g.6gb",
+        "nvidia.com/gpu",
+        "cpu",
+        "memory",
+        "pods",
+        "hugepages-2Mi",
+        "x/y",
+    ]
 )
 _AMOUNTS = st.dictionaries(_RESOURCE_NAMES, _QUANTITIES, max_size=3)
 _CONTAINER = st.fixed_dictionaries(

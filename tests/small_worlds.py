@@ -38,6 +38,7 @@ CAPACITY = {
     "gpu.das.com/mig-3g.20gb": "4",
     "gpu.das.com/mig-4g.20gb": "2",
     "gpu.das.com/mig-7g.40gb": "2",
+    "gpu.das.com/mig-any": "14",
     "gpu.das.com/mem": "80",
 }
 """Of two A100-40GB, written out: the doctor must not be compared with itself."""
@@ -54,6 +55,8 @@ def pod(name, *profiles, on=None, gates=(), phase="Running", age=600, given=None
     for profile in profiles:
         resource = f"{names.GROUP}/{ProfileName.parse(profile).resource}"
         limits[resource] = str(int(limits.get(resource, 0)) + 1)
+    if gb := more.get("by_memory"):
+        limits |= {names.MEMORY: str(gb), names.ANY_SLICE: "1"}
     container = {"name": "main", "resources": {"limits": limits, "requests": {"cpu": more.get("cpu", "1")}}}
     spec = {"schedulingGates": [{"name": each} for each in gates], "nodeName": on or ""}
     if pinned or on:

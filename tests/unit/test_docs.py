@@ -7,6 +7,7 @@ import importlib
 import re
 import shlex
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -90,10 +91,24 @@ def test_make_help_lists_every_target():
     assert TARGETS - set(done.stdout.split()) == {"help"}
 
 
-def flags_of(command: str) -> set[str]:
-    found = instaslice.get_command(click.Context(instaslice), command)
-    assert found is not None
+def flags_of(words: Sequence[str]) -> set[str]:
+    """The flags of a command, which is the first of these words, or the first two where it is in a group."""
+    context = click.Context(instaslice)
+    found: click.Command | None = instaslice
+    while isinstance(found, click.Group) and words and words[0][0] not in "-[":
+        found = found.get_command(context, words[0])
+        words = words[1:]
+    assert found is not None, "the group has no such command"
     return {"-h", "--help"} | {flag for each in found.params for flag in (*each.opts, *each.secondary_opts)}
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    context = click.Context(instaslice)
+    for name in COMMANDS:
+        found = instaslice.get_command(context, name)
+        yield from (
+            [(name, each) for each in found.list_commands(context)] if isinstance(found, click.Group) else [(name,)]
+        )
 
 
 def calls(text):
@@ -102,9 +117,8 @@ def calls(text):
 
 @pytest.mark.parametrize("page, words", everywhere(calls))
 def test_a_command_exists_and_has_the_flags_that_it_is_given(page, words):
-    command, *arguments = words
-    assert command in COMMANDS
-    assert {each.partition("=")[0] for each in arguments if each.startswith("-")} <= flags_of(command)
+    assert words[0] in COMMANDS
+    assert {each.partition("=")[0] for each in words if each.startswith("-") and each != "-"} <= flags_of(words)
 
 
 def lone_flags(text):
@@ -113,7 +127,7 @@ def lone_flags(text):
 
 @pytest.mark.parametrize("page, flag", everywhere(lone_flags))
 def test_a_flag_that_stands_alone_is_one_of_a_command(page, flag):
-    assert any(flag in flags_of(command) for command in COMMANDS)
+    assert any(flag in flags_of(command) for command in every_command())
 
 
 def links(text):

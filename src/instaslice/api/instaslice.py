@@ -86,6 +86,9 @@ class Allocation(ApiStruct, frozen=True):
     """Milli-cores."""
     memory: Amount = 0
     """Bytes."""
+    asked_gb: Count = 0
+    """GB of GPU memory that its container asked for, where it named no profile. The kubelet then knows the slice by
+    another resource than that of its profile."""
     reason: Message = ""
     """Why it is being deleted."""
 

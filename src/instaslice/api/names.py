@@ -1,6 +1,7 @@
 """Every name of ours that stands in a Kubernetes object. One place, so that nobody misspells one."""
 
 from instaslice.geometry import ProfileName, UnknownProfile
+from instaslice.geometry.names import RESOURCE_PREFIX
 
 GROUP = "gpu.das.com"
 
@@ -12,7 +13,15 @@ NVIDIA_RESOURCE = "nvidia.com/mig-"
 RESOURCE = f"{GROUP}/mig-"
 """What the webhook makes of it, and what nodes advertise."""
 MEMORY = f"{GROUP}/mem"
-"""GPU memory in GB by profile label, for quotas."""
+"""GPU memory in GB by profile label, for quotas. A user may ask for it alone, and gets a slice that holds it."""
+ANY_SLICE = f"{RESOURCE}any"
+"""What the webhook adds to a container that asks for GPU memory alone: its slice, of whatever profile."""
+FIT = f"{GROUP}/fit"
+"""Annotation by users: which slice an ask for GPU memory alone gets, `tight` (the default) or `any`."""
+COMPUTE_SLICES = f"{GROUP}/compute-slices"
+"""Annotation by users: how many compute slices such a slice has at least."""
+GIVEN = f"{GROUP}/given"
+"""Annotation: what such a pod got, as JSON: container → GB asked for, profile, GB of that profile."""
 
 REQUESTED = f"{GROUP}/requested"
 """Annotation: what the pod asked for before the webhook renamed it, as JSON."""
@@ -23,7 +32,7 @@ MIG_UUIDS = f"{GROUP}/mig-uuids"
 """Annotation: the slices that the pod was given."""
 NODE = f"{GROUP}/node"
 """Annotation: the node of those slices, to which the pod was pinned when it was ungated."""
-RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS, NODE)
+RESERVED_ANNOTATIONS = (REQUESTED, MIG_UUIDS, NODE, GIVEN)
 """Annotations that only we write, and trust."""
 
 SLICE_READY = f"{GROUP}/SliceReady"
@@ -40,6 +49,12 @@ COMPANION = f"{GROUP}/companion-quota"
 OPT_OUT = f"{GROUP}/slicing"
 """Label of a namespace; `disabled` opts it out."""
 OPTED_OUT = "disabled"
+
+PLACEMENT_CHECK = f"{GROUP}/placement"
+"""The controllerName of Kueue's AdmissionChecks that we answer."""
+HELD_FOR = f"{GROUP}/held-for"
+"""Annotation that Kueue gives to the pods of a workload for whose pods we hold places: its uid and the name of the pod
+set. It is no secret: it only counts in the namespace of the workload."""
 
 PLACEHOLDER = f"{GROUP}/placeholder"
 """Label of the pods that show a node autoscaler what others wait for."""
@@ -74,6 +89,11 @@ GPU_COUNT = "nvidia.com/gpu.count"
 def resource_name(profile: ProfileName) -> str:
     """The resource that nodes advertise for a profile: `gpu.das.com/mig-1g.5gb.me`."""
     return f"{GROUP}/{profile.resource}"
+
+
+def nvidia_resource_name(profile: ProfileName) -> str:
+    """The resource by which users ask for a profile: `nvidia.com/mig-1g.5gb.me`."""
+    return NVIDIA_RESOURCE.removesuffix(RESOURCE_PREFIX) + profile.resource
 
 
 def renamed(resource: str) -> str | None:

@@ -28,6 +28,7 @@ def _most(states: States) -> dict[str, int]:
         most = {profile.name: states.kinds.most(p)[0] for p, profile in enumerate(states.profiles)}
         _known[states] = {
             **{names.resource_name(ProfileName.parse(name)): count for name, count in most.items() if count},
+            names.ANY_SLICE: states.most_slices(),
             names.MEMORY: states.most_label_gb(),
         }
     return _known[states]

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from instaslice.api import names
-from instaslice.errors import BadInput
-from instaslice.geometry import ProfileName
+from instaslice.api.memory_terms import compute_slices_of, fit_of, gb_of
+from instaslice.errors import BadInput, InstasliceError
+from instaslice.geometry import MemoryAsk, ProfileName
 from instaslice.kube.core import Container, Pod, SchedulingGate
 
 C = TypeVar("C", bound=Container)
@@ -20,10 +21,13 @@ MAX_SLICES = 128
 
 
 class NeededSlice(NamedTuple):
-    """One slice, and the container that is the first to use it."""
+    """One slice, and the container that uses it; of several that do so one after another, the one that runs on."""
 
     container: str
     profile: str
+    """Of one that is asked for by memory: what it must have, until a profile is chosen."""
+    ask: MemoryAsk | None = None
+    """Where it is asked for by memory."""
 
 
 class _Spec(Protocol):
@@ -101,13 +105,50 @@ def needed_slices(pod: Pod) -> tuple[NeededSlice, ...]:
         for profile, more in sorted((needs - have).items()):
             found += [NeededSlice(each.name, profile)] * more
         have |= needs
-    return tuple(found)
+    return (*found, *_asked_by_memory(pod))
+
+
+def _asked_by_memory(pod: Pod) -> Iterator[NeededSlice]:
+    """One slice for each container that asks for GPU memory alone. But the kubelet gives the device of an init
+    container that has ended to the next container that asks for one: they share a slice that is enough for both."""
+    needs: list[tuple[str, int]] = []
+    left_over = False  # whether the last device is one of an init container that has ended
+    initial = [(each, not each.sidecar) for each in pod.spec.init_containers or ()]
+    for each, ends in (*initial, *((each, False) for each in pod.spec.containers or ())):
+        gb = _gb_alone(each)
+        if not gb:
+            continue
+        # Under the name of the last: the kubelet says who holds a device only of containers that run.
+        needs.append((each.name, max(needs.pop()[1], gb) if left_over else gb))
+        left_over = ends
+    if needs:
+        fit_of(pod.metadata.annotations)
+        compute = compute_slices_of(pod.metadata.annotations)
+        for container, gb in needs:
+            ask = MemoryAsk(gb, compute)
+            yield NeededSlice(container, str(ask), ask)
+
+
+def _gb_alone(container: Container) -> int:
+    """The GB that a container asks for without a profile; 0 where it does not."""
+    limits = container.resources.limits
+    if names.ANY_SLICE not in limits:
+        return 0
+    if str(limits[names.ANY_SLICE]) != "1" or names.MEMORY not in limits:
+        raise BadInput(
+            f"container {container.name}: {names.ANY_SLICE} is what InstaSlice's webhook adds, once, where a container "
+            f"asks for {names.MEMORY} alone"
+        )
+    try:
+        return gb_of(limits[names.MEMORY])
+    except InstasliceError as error:
+        raise BadInput(f"container {container.name}: {error}") from None
 
 
 def _profiles(container: Container) -> Iterator[str]:
     """The profiles that a container asks for, each as often as it does, by name."""
     for name, quantity in sorted(container.resources.limits.items()):
-        if name.startswith(names.RESOURCE):
+        if name.startswith(names.RESOURCE) and name != names.ANY_SLICE:
             count = str(quantity)
             if not (count.isascii() and count.isdigit() and 0 < int(count) <= MAX_SLICES):
                 raise BadInput(

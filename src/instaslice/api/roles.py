@@ -14,6 +14,7 @@ Rule = dict[str, list[str]]
 Document = dict[str, Any]
 
 RBAC: Final = "rbac.authorization.k8s.io"
+KUEUE: Final = "kueue.x-k8s.io"
 
 
 def rule(group: str, resources: str, verbs: str, *, named: Sequence[str] = ()) -> Rule:
@@ -71,6 +72,12 @@ CONTROLLER_FLAGS: Final[Mapping[str, Role]] = {
         # Placeholders that earlier versions left in our own namespace.
         own=(rule("", "pods", "delete"),),
         placeholders=(rule("", "pods", "create delete"),),
+    ),
+    "admission_check": Role(
+        cluster=(
+            rule(KUEUE, "workloads admissionchecks resourceflavors", "list watch"),
+            rule(KUEUE, "workloads/status admissionchecks/status", "patch"),
+        )
     ),
 }
 """What each flag of `instaslice controller` needs besides; the chart grants it with the flag."""
@@ -164,6 +171,8 @@ SELDOM_USED: Final[Mapping[str, Mapping[str, str]]] = {
                 "list csistoragecapacities.storage.k8s.io",
                 "list storageclasses.storage.k8s.io",
                 "list volumeattachments.storage.k8s.io",
+                f"list admissionchecks.{KUEUE}",
+                f"list resourceflavors.{KUEUE}",
                 f"list leases.coordination.k8s.io in {names.NAMESPACE}",
             ),
             _LISTED,

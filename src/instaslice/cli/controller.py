@@ -19,6 +19,7 @@ from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.controller import Controller, Settings
 from instaslice.controller.errors import Deposed
 from instaslice.controller.orders import Limits
+from instaslice.controller.placement_check.decisions import HOLD_SECONDS
 from instaslice.errors import leaves
 from instaslice.kube.cache import freeze_heap
 from instaslice.kube.client import Client
@@ -114,6 +115,18 @@ Examples:
     metavar="N",
     help=f"Show node autoscalers what pods wait for, with at most N placeholder pods in {names.PLACEHOLDERS}; 0: off.",
 )
+@click.option(
+    "--admission-check",
+    is_flag=True,
+    help=f"Answer Kueue's AdmissionChecks {names.PLACEMENT_CHECK}: admit a workload when its slices can be placed.",
+)
+@click.option(
+    "--admission-hold",
+    type=FiniteRange(1),
+    default=HOLD_SECONDS,
+    show_default=True,
+    help="Seconds from its admission for which places are held for the pods of such a workload.",
+)
 @click.option("--rate", type=FiniteRange(1), default=1000, show_default=True, help="Maximum requests per second.")
 @observed(Component.CONTROLLER)
 def command(
@@ -130,6 +143,8 @@ def command(
     static_mig_labels: bool,
     keep_quotas: bool,
     autoscaling_hints: int,
+    admission_check: bool,
+    admission_hold: float,
     rate: float,
 ) -> None:
     """Place the pods that wait for slices, and release the slices when their pods are gone."""
@@ -152,6 +167,8 @@ def command(
                 static_mig_labels=static_mig_labels,
                 keep_quotas=keep_quotas,
                 hints=autoscaling_hints,
+                admission_check=admission_check,
+                hold_seconds=admission_hold,
             ),
             leads=lambda: election.is_fresh,
             registry=observing.registry,

@@ -17,9 +17,13 @@ from instaslice.doctor import (
     Finding,
     Installation,
     Invariant,
+    KueueQuota,
+    ObservedKueue,
     Serving,
     dry_run,
     examine_installation,
+    examine_kueue,
+    examine_queues,
     examine_serving,
     wait_until_settled,
 )
@@ -30,6 +34,8 @@ from instaslice.kube.transport import INTERACTIVE
 
 WRONG, NOT_ALL_CHECKED = 1, 3
 """Exit codes: something is wrong; nothing is, but not everything could be looked at."""
+QUEUES_SETTLE_SECONDS = 2.0
+"""Within which Kueue's status follows what it has admitted."""
 
 EXAMPLES = """\b
 Examples:
@@ -52,7 +58,8 @@ Examples:
 @cluster_options
 def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, context: str | None) -> None:
     """Check that pods, nodes and Instaslice objects agree with each other, whether the nodes serve, and what they stand
-    on: webhook, policies, controller, definition, quotas. Changes nothing: the pods that it creates are dry runs.
+    on: webhook, policies, controller, definition, quotas; and that Kueue, where there is one, can admit what asks for
+    slices and charges every slice once. Changes nothing: the pods that it creates are dry runs.
 
     Exits with 0 when nothing is wrong, with 1 when something is, and with 3 when nothing is but not everything could be
     looked at.
@@ -80,6 +87,13 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         with _progress(wait) as on_progress:
             found = await wait_until_settled(client, wait, on_progress=on_progress)
         serving = await Serving.read(client, clock)
+        quota = await KueueQuota.read(client)
+        queues = examine_queues(quota, serving.cluster)
+        if wait and any(each.transient for each in queues):
+            await clock.sleep(QUEUES_SETTLE_SECONDS)
+            serving = await Serving.read(client, clock)
+            quota = await KueueQuota.read(client)
+            queues = examine_queues(quota, serving.cluster)
     except Forbidden as error:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
@@ -88,7 +102,8 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster
-    found += [*examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    found += [*queues, *examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    found += examine_kueue(await ObservedKueue.read(client, quota), cluster.instaslices)
     return sorted(found)
 
 

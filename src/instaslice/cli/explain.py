@@ -1,9 +1,12 @@
 """`instaslice explain`: why a pod waits and what would make it fit, or where its slices are; or all pods that wait."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import click
+import msgspec
 
 from instaslice.api import names
 from instaslice.api.snapshot import ClusterSnapshot
@@ -18,6 +21,14 @@ from instaslice.cli.terminal.explained_workloads import (
     pods_of,
     read_workload,
 )
+from instaslice.cli.terminal.held_workloads import (
+    KUEUES_KINDS,
+    find_workload,
+    held_without_pods,
+    hold_of_owner,
+    pods_of_workload,
+    read_holds,
+)
 from instaslice.cli.terminal.missing_grant import in_cluster, in_namespace
 from instaslice.cli.terminal.object_name import ObjectName
 from instaslice.cli.terminal.plain_text import echo
@@ -27,18 +38,25 @@ from instaslice.controller.quoted_condition import QuotedConditions
 from instaslice.errors import BadInput, InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
+from instaslice.kube.core import Pod
 from instaslice.kube.errors import Forbidden
 from instaslice.kube.transport import INTERACTIVE
+from instaslice.kueue.hold import KueueHolds
+from instaslice.kueue.snapshot import KueueSnapshot
 from instaslice.placement import policies
 
 PODS = ("", "pod", "pods", "po")
 NODE_KINDS = ("node", "nodes", "no", "instaslice", "instaslices")
+MOST_NAMED = 5
+"""Jobs on one line."""
 EXAMPLES = """\b
 Examples:
   instaslice explain                       all pods that wait, in the namespace of the kubeconfig's context
   instaslice explain -A                    in all namespaces
   instaslice explain pod/train -n team-a   one pod
   instaslice explain deploy/web            the pods of a Deployment (job/, sts/, ds/ or rs/NAME), or why it has none
+  instaslice explain job/train             a Job that Kueue holds: why, its position in the queue, the quota
+  instaslice explain workload/job-train-1  the same by the name of Kueue's Workload
   instaslice explain train -o yaml         for programs
 """
 
@@ -46,7 +64,7 @@ Examples:
 @click.command(epilog=EXAMPLES)
 @click.argument(
     "name",
-    metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME | ds/NAME | rs/NAME]",
+    metavar="[pod/NAME | deploy/NAME | job/NAME | sts/NAME | ds/NAME | rs/NAME | workload/NAME]",
     required=False,
     shell_complete=completions.workloads,
 )
@@ -81,37 +99,47 @@ def command(
         raise BadInput("-A lists what waits in all namespaces: leave out the name and -n, or leave out -A")
     kind, _, own = (name or "").rpartition("/")
     if name is not None:
-        if kind not in PODS and kind not in KINDS:
+        if kind not in (*PODS, *KINDS, *KUEUES_KINDS):
+            kinds = ", ".join(f"{each}/{own}" for each in ("pod", "deploy", "job", "sts", "ds", "rs"))
             of_a_node = f"; of a node: instaslice status --node {own}" if kind in NODE_KINDS else ""
-            raise BadInput(
-                f"{name}: only pods and what owns them are explained: "
-                f"pod/{own}, deploy/{own}, job/{own}, sts/{own}, ds/{own} or rs/{own}{of_a_node}"
-            )
+            raise BadInput(f"{name}: only pods and what owns them are explained: {kinds} or workload/{own}{of_a_node}")
         ObjectName().convert(own, None, None)
 
     async def run() -> None:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             chosen = namespace or client.namespace
-            cluster, explainer = await look(client, None if everywhere else chosen, policy)
+            named = kind not in PODS or name is None
+            seen = await look(client, None if everywhere else chosen, policy, named=named)
             if name is None:
-                _list(explainer, cluster, None if everywhere else chosen, output)
+                _list(seen, None if everywhere else chosen, output)
             elif kind in PODS:
-                pod = find_pod(cluster, chosen, own)
-                explanation = explainer.explain(pod, await deployment_of(client, pod))
-                _print([explanation], cluster, output, single=True)
+                pod = find_pod(seen.cluster, chosen, own)
+                explanation = seen.explainer.explain(pod, await deployment_of(client, pod))
+                _print([explanation], seen.cluster, output, single=True)
+            elif kind in KUEUES_KINDS:
+                _kueue_workload(seen, chosen, own, output)
             else:
-                await _workload(client, explainer, cluster, kind, chosen, own, output)
+                await _workload(client, seen, kind, chosen, own, output)
 
     asyncio.run(run())
 
 
-async def look(
-    client: Client, namespace: str | None, policy: str
-) -> tuple[ClusterSnapshot, Explainer | QuotedConditions]:
-    """What is there, and who explains it: for a user who may read one namespace only, the conditions of its pods."""
+class Seen(NamedTuple):
+    """What is there, who explains it, and what Kueue says where it was asked."""
+
+    cluster: ClusterSnapshot
+    explainer: Explainer | QuotedConditions
+    kueue: KueueSnapshot | None
+    holds: KueueHolds | None
+
+
+async def look(client: Client, namespace: str | None, policy: str, *, named: bool = False) -> Seen:
+    """For a user who may read one namespace only, the conditions of its pods. `named`: not a pod is asked for but what
+    Kueue may hold before it has pods, or all that waits."""
     try:
         cluster = await ClusterSnapshot.read(client, SystemClock(), scheduling=True)
-        return cluster, Explainer(cluster, policies.named(policy))
+        kueue, holds = await read_holds(client, cluster, namespace or "", named=named)
+        return Seen(cluster, Explainer(cluster, policies.named(policy), holds), kueue, holds)
     except Forbidden as error:
         if namespace is None:
             raise InstasliceError(f"{in_cluster(error)}; or leave out -A") from None
@@ -120,52 +148,81 @@ async def look(
         cluster = await ClusterSnapshot.of_namespace(client, SystemClock(), namespace)
     except Forbidden as error:
         raise in_namespace(error, namespace) from None
-    return cluster, QuotedConditions(cluster, f"all but what the controller wrote into the pod: {why}")
+    kueue, holds = await read_holds(client, cluster, namespace, named=named)
+    left_out = f"all but what the controller wrote into the pod: {why}"
+    return Seen(cluster, QuotedConditions(cluster, left_out, holds), kueue, holds)
 
 
-def _list(
-    explainer: Explainer | QuotedConditions, cluster: ClusterSnapshot, namespace: str | None, output: str
-) -> None:
-    waiting = explainer.waiting()
+def _list(seen: Seen, namespace: str | None, output: str) -> None:
+    waiting = seen.explainer.waiting()
     shown = [each for each in waiting if namespace is None or each.pod.startswith(f"{namespace}/")]
     if output != "text":
         print_document(shown, output)
     elif shown:
-        explanations.table(shown, cluster.now)
+        explanations.table(shown, seen.cluster.now)
     else:
         count = "1 pod waits" if len(waiting) == 1 else f"{len(waiting)} pods wait"
         others = f"; {count} in other namespaces: -A" if waiting else ""
         click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
     if output == "text":
-        for each in explainer.left_out:
+        if suspended := held_without_pods(seen.kueue, namespace):
+            more = f" and {len(suspended) - MOST_NAMED} more" if len(suspended) > MOST_NAMED else ""
+            echo(f"held by Kueue, without pods: {', '.join(suspended[:MOST_NAMED])}{more}")
+        for each in seen.explainer.left_out:
             echo(f"left out  {each}")
 
 
-async def _workload(
-    client: Client,
-    explainer: Explainer | QuotedConditions,
-    cluster: ClusterSnapshot,
-    kind: str,
-    namespace: str,
-    name: str,
-    output: str,
-) -> None:
+async def _workload(client: Client, seen: Seen, kind: str, namespace: str, name: str, output: str) -> None:
     resource = KINDS[kind]
-    pods = pods_of(cluster, resource.kind, namespace, name)
+    pods = pods_of(seen.cluster, resource.kind, namespace, name)
     present = [pod for pod in pods if not pod.ended]
     workload, message = await read_workload(client, resource, namespace, name, present=len(present))
+    hold = None
+    if workload is not None and seen.holds is not None:
+        suspended = workload.spec.suspend
+        hold = hold_of_owner(seen.kueue, seen.holds, workload.metadata, resource.kind, suspended=suspended)
+        if hold is not None and hold.holds and suspended:
+            message = hold.headline if present else f"has no pods: {hold.headline}"
+        elif hold is not None and not hold.holds:
+            hold = None
     deployment = workload if resource.kind == "Deployment" else None
     if resource.kind == "ReplicaSet" and pods:
         deployment = await deployment_of(client, pods[0])
+    explained = [seen.explainer.explain(pod, deployment) for pod in pods]
     title = f"{resource.kind.lower()} {namespace}/{name}"
+    _answer(WorkloadAnswer(workload=title, message=message, kueue=hold, pods=explained), pods, seen.cluster, output)
+
+
+def _kueue_workload(seen: Seen, namespace: str, name: str, output: str) -> None:
+    workload = find_workload(seen.kueue, namespace, name)
+    assert seen.holds is not None
+    hold = seen.holds.of(workload)
+    pods = pods_of_workload(seen.cluster, workload)
+    explained = [seen.explainer.explain(pod) for pod in pods]
+    title = f"workload {namespace}/{name}"
+    answer = WorkloadAnswer(workload=title, message=hold.headline, kueue=hold, pods=explained)
+    _answer(answer, pods, seen.cluster, output)
+
+
+def _answer(answer: WorkloadAnswer, pods: Sequence[Pod], cluster: ClusterSnapshot, output: str) -> None:
     if output != "text":
-        explained = [explainer.explain(pod, deployment) for pod in pods]
-        print_document(WorkloadAnswer(workload=title, message=message, pods=explained), output)
+        print_document(answer, output)
         return
-    if message:
-        echo(f"{title}: {message}")
-    _print([explainer.explain(pod, deployment) for pod in present], cluster, output)
+    if answer.message:
+        echo(f"{answer.workload}: {answer.message}")
+    if answer.kueue is not None:
+        explanations.hold(answer.kueue, cluster.now)
+        # Its pods need not say it again.
+        told = answer.kueue.workload
+        answer = msgspec.structs.replace(answer, pods=[_without_hold(each, told) for each in answer.pods])
+    present = [each for each, pod in zip(answer.pods, pods, strict=True) if not pod.ended]
+    _print(present, cluster, output)
     explanations.ended([pod for pod in pods if pod.ended])
+
+
+def _without_hold(explanation: Explanation, workload: str) -> Explanation:
+    told = explanation.kueue is not None and explanation.kueue.workload == workload
+    return msgspec.structs.replace(explanation, kueue=None) if told else explanation
 
 
 def _print(explained: list[Explanation], cluster: ClusterSnapshot, output: str, *, single: bool = False) -> None:

@@ -4,16 +4,16 @@ A command is a module of this package with a click command named `command`. It i
 that `instaslice --help` costs no more than click.
 """
 
-import importlib
 import os
 import sys
 from collections.abc import Mapping
 from typing import Final
 
 import click
-from click.shell_completion import CompletionItem, ShellComplete
+from click.shell_completion import ShellComplete
 
 from instaslice import __version__
+from instaslice.cli.terminal.command_group import CommandGroup
 from instaslice.cli.terminal.plain_text import echo
 from instaslice.errors import InstasliceError, leaves
 
@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, str] = {
     "simulate": "Run a workload through a fleet, without a cluster, and compare placement policies.",
     "explain": "Say why a pod waits and what would make it fit, or where its slices are.",
     "doctor": "Check that pods, nodes and slices agree with each other.",
+    "kueue": "Have Kueue count GPU memory: its queues and its configuration.",
     "drained": "Say whether pods still hold slices or wait for them, before a node or the cluster gives them up.",
     "completion": "Print a script by which bash, zsh or fish completes our commands.",
     "controller": "Place the pods that wait for slices, and release the slices when their pods are gone.",
@@ -42,30 +43,12 @@ COMMANDS: Mapping[str, str] = {
 """Command → the line that `instaslice --help` prints; the module of the same name holds the rest."""
 
 
-class Commands(click.Group):
-    """A group whose commands are looked up in COMMANDS and imported late."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        found = importlib.import_module(f"instaslice.cli.{cmd_name.replace('-', '_')}").command
-        assert isinstance(found, click.Command)
-        return found
-
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        # Click's own would import every command to ask for its help.
-        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
-        return found + click.Command.shell_complete(self, ctx, incomplete)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=CommandGroup,
+    package="instaslice.cli",
+    listed=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name=PROGRAM)
 def instaslice() -> None:
     """Cut GPUs into slices on Kubernetes at the moment a pod asks for one."""

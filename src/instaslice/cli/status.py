@@ -19,6 +19,7 @@ from instaslice.cli.terminal.cluster_options import cluster_options
 from instaslice.cli.terminal.documents import print_document
 from instaslice.cli.terminal.fleet_picture import Detail, fitting_detail, fleet_picture
 from instaslice.cli.terminal.fleet_watch import follow
+from instaslice.cli.terminal.held_workloads import read_holds
 from instaslice.cli.terminal.missing_grant import in_cluster
 from instaslice.cli.terminal.signals import run_until_signalled
 from instaslice.controller.fleet_status import FleetStatus, fleet_status
@@ -27,6 +28,7 @@ from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.errors import Forbidden
 from instaslice.kube.transport import INTERACTIVE
+from instaslice.kueue.hold import KueueHolds
 from instaslice.placement import policies
 
 WIDTH_OF_LOGS = 120
@@ -70,8 +72,8 @@ def command(
 
     detail = Detail.EVERYTHING if output == "wide" or nodes else None
 
-    def observe(cluster: ClusterSnapshot) -> FleetStatus:
-        status = fleet_status(cluster, policies.named(policy))
+    def observe(cluster: ClusterSnapshot, holds: KueueHolds | None = None) -> FleetStatus:
+        status = fleet_status(cluster, policies.named(policy), holds)
         return status.only(nodes) if nodes else status
 
     async def run() -> None:
@@ -83,7 +85,8 @@ def command(
                 raise in_cluster(error) from None
             _check_names(first, nodes)
             if not watch:
-                _print(observe(first), output, detail)
+                _, holds = await read_holds(client, first, "")
+                _print(observe(first, holds), output, detail)
             else:
                 await run_until_signalled(follow(LiveSnapshot(client, clock, first), observe, output, detail))
 

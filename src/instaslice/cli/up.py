@@ -21,8 +21,10 @@ Examples:
   instaslice up --controller-flag=--taint-nodes --controller-flag=--patience=60
   instaslice up --download                         official binaries instead of a build
 """
-
-
+KUEUE_NEXT = """\
+  instaslice kueue manifests | kubectl apply -f -    # a queue for all GPU memory
+  kubectl apply -f samples/kueue-job.yaml            # a Job that waits there for its quota
+"""
 SET_BY_US = ("--namespace", "--identity", "--kubeconfig", "--observe", "--metrics-auth", "--help")
 
 
@@ -83,7 +85,7 @@ def command(name: str, port: int, source: Source, **changes: int | str | bool | 
   export KUBECONFIG={cluster.kubeconfig}
   export PATH={Path(cluster.record().programs["kubectl"]).parent}:$PATH
   kubectl get {"nodes" if spec.bare else "nodes,instaslices"}
-
+{KUEUE_NEXT if spec.kueue and not spec.bare else ""}
   instaslice clusters{suffix}
   instaslice down{suffix}"""
     )

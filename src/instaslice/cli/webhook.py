@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from instaslice.api import names
+from instaslice.api.largest_node import MAX_GPUS, LargestNode
 from instaslice.cli.terminal.finite_range import FiniteRange
 from instaslice.cli.terminal.gpu_model import GpuModel
 from instaslice.cli.terminal.object_name import ObjectName
@@ -24,7 +25,6 @@ from instaslice.observe.certificates import RENEW_SECONDS, CertificateSource, Fi
 from instaslice.observe.metrics import ADMISSIONS, Component
 from instaslice.webhook import quota_notice
 from instaslice.webhook.certificate_sources import SecretSource, start
-from instaslice.webhook.largest_node import MAX_GPUS, LargestNode
 from instaslice.webhook.server import RESULTS, Webhook, serving
 
 log = logging.getLogger(__name__)

@@ -36,6 +36,8 @@
     learning           the placement policy learns from what pods ask for, and a restart does not forget it
     taints             the taint of managed nodes
     static_mig_labels  node labels that users of static MIG layouts select by
+    held_places        places on GPUs that are held for pods to come
+    placement_check    Kueue's AdmissionCheck: admits a workload when its slices can be placed, and holds their places
     missing_permission  a permission that comes with a flag and was not granted
     kept_quotas        quotas on NVIDIA's names keep counting
     autoscaling        shows node autoscalers what pods wait for

@@ -6,7 +6,7 @@ next leader finds still to be done.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,8 @@ from instaslice.controller.kept_quotas import KeptQuotas
 from instaslice.controller.learning import Learning
 from instaslice.controller.node_shapes import NodeShapes
 from instaslice.controller.orders import Limits
+from instaslice.controller.placement_check.decisions import HOLD_SECONDS
+from instaslice.controller.placement_check.kueue_watch import KueueWatch
 from instaslice.controller.pod_condition import PodCondition
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.spec_writer import SpecWriter
@@ -80,6 +82,9 @@ class Settings:
     keep_quotas: bool = False
     hints: int = 0
     """Placeholder pods for node autoscalers, at most."""
+    admission_check: bool = False
+    hold_seconds: float = HOLD_SECONDS
+    """How long places are held for the pods of a workload of Kueue."""
 
 
 class Controller:
@@ -134,6 +139,17 @@ class Controller:
         metrics = ClusterMetrics(self.dispatcher, self.orders, self._times, clock)
         registries.read_from(self.registry, lambda: metrics.read() if self.started else ())
         self._hinting: Queue[str] = Queue(clock=clock)
+        self.kueue: KueueWatch | None = None
+        if settings.admission_check:
+            self.kueue = KueueWatch(
+                client,
+                self.dispatcher,
+                self.orders,
+                clock,
+                rng,
+                leads=leads,
+                hold_seconds=settings.hold_seconds,
+            )
         self._timer: Timer | None = None
 
     async def run(self) -> None:
@@ -148,10 +164,14 @@ class Controller:
             }
             for resource, cache in caches.items():
                 group.create_task(self._watch(resource, cache), name=f"watch {resource.plural}")
+            if self.kueue is not None:
+                group.create_task(self.kueue.run(), name="answer Kueue")
             agents = Selector(self._namespace, fields=f"metadata.name={names.EMULATION}")
             group.create_task(self._watch(LEASES, self.leases, agents), name="watch leases of agents")
             # Not awaited: without it, as with the roles of an earlier version, every agent counts as there.
             await asyncio.gather(*(cache.synced() for cache in caches.values()))
+            if self.kueue is not None:
+                await self.kueue.known()
             await self._learning.recall()
             freeze_heap()
             self.start()
@@ -183,6 +203,9 @@ class Controller:
         self.pods.on_change(self._pod_changed)
         self.leases.on_change(self.dispatcher.lease_changed)
         self.dispatcher.start()
+        if self.kueue is not None:
+            # Nothing has been placed yet: places that an earlier process held are still free.
+            self.kueue.start()
         self._times.live = self.started = True
 
     async def _watch(self, resource: Resource[T], cache: Cache[T], selector: Selector = EVERYTHING) -> None:
@@ -226,14 +249,21 @@ class Controller:
         """Once for all that one chunk of a watch brought."""
         began = self._clock.monotonic()
         self.dispatcher.decide()
+        if self.kueue is not None:
+            self.kueue.check.decide()
         self._decision_seconds.observe(self._clock.monotonic() - began)
         self._hinting.add_after(HINTS, HINT_SECONDS)
         self._conditions.revise()
         if self._timer is not None:
             self._timer.cancel()
-        due = self.dispatcher.due
+        due = min((each for each in self._due() if each is not None), default=None)
         wait = None if due is None else max(0.0, due - self._clock.monotonic())
         self._timer = None if wait is None else self._clock.call_later(wait, self.orders.wake)
+
+    def _due(self) -> Iterator[float | None]:
+        yield self.dispatcher.due
+        if self.kueue is not None:
+            yield self.kueue.check.due
 
     # Carry out orders -----------------------------------------------------------------------------------------------
 
@@ -262,7 +292,10 @@ class Controller:
             return NOT_LEADING_SECONDS
         try:
             fresh = await self._client.patch(
-                PODS, key_of(pod), patches.ungate(pod, reservation.node, reservation.uuids), manager=names.CONTROLLER
+                PODS,
+                key_of(pod),
+                patches.ungate(pod, reservation.node, reservation.uuids, reservation.given),
+                manager=names.CONTROLLER,
             )
         except (Refused, NotFound) as error:
             # A webhook may deny with any code, also with 404.

@@ -10,12 +10,15 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
+from instaslice.api import names
 from instaslice.api.instaslice import Instaslice
+from instaslice.api.memory_terms import terms_of
 from instaslice.api.pods import gated, pinned_node, was_mutated
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.deadlines import Deadlines
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.orders import Limits, Orders
+from instaslice.controller.placement_check.workload_holds import WorkloadHolds
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.pod_queue import PodQueue
 from instaslice.controller.pod_reconciler import SILENT, PodReconciler
@@ -44,6 +47,8 @@ class Dispatcher:
         self.deadlines = Deadlines(partial(state.quarantine.failed, "what is to be done after a deadline"), orders.wake)
         self.longest_waiting = LongestWaiting(state.ledger.fleet, state.queue, limits.patience)
         self._queue = PodQueue(state, self.placer, orders, clock)
+        self.holds = WorkloadHolds(state, self.placer, self._queue.retry_all)
+        self.placer.held_for = self.holds.key
         self._pods = PodReconciler(
             state, self.placer, self._queue, self.longest_waiting, self.deadlines, orders, clock, rng, limits
         )
@@ -104,6 +109,7 @@ class Dispatcher:
         if changed:
             for name in [each.name for each in self.state.ledger.nodes.values() if each.status.lease in changed]:
                 self._apply(self.state.ledger.update_readiness(name))
+            self._queue.retry_asks_by_memory()
 
     def lease_changed(self, old: Lease | None, new: Lease | None) -> None:
         """Of an agent that serves nodes without a kubelet. Without a Lease nothing is said of it."""
@@ -157,6 +163,7 @@ class Dispatcher:
             self._queue.retry_all()  # a pod may wait for its kind to spread over one node less
         else:
             self.state.ledger.quarantine(name, f"its Instaslice object is set aside ({why})")
+            self._queue.retry_asks_by_memory()
 
     def _handle_node(self, name: NodeName, new: Node | None) -> None:
         old = self.state.nodes.get(name)
@@ -202,10 +209,13 @@ class Dispatcher:
         ledger = self.state.ledger
         if new is None:
             self._apply(ledger.remove(name))
+            self._queue.retry_asks_by_memory()
             return
         changes = ledger.update(new, self._clock())
         if old is None or old.status != new.status:
             self._agent_responded(ledger.nodes[name])
+        if old is None or _usable_by(old) != _usable_by(new):
+            self._queue.retry_asks_by_memory()
         if changes.pods or changes.quarantined:
             changes.nodes.add(name)
         self._apply(changes)
@@ -238,7 +248,7 @@ class Dispatcher:
                 self._pods.reconcile(uid)
                 self._pods.forget(uid)
         elif uid in self.state.pods:
-            if old is not None and (old.spec != new.spec or old.metadata.labels != new.metadata.labels):
+            if old is not None and _asks_otherwise(old, new):
                 self._queue.drop_request(new)
             self._pods.reconcile(uid)
 
@@ -262,6 +272,11 @@ class Dispatcher:
         return len(self._pods.lost)
 
     # Decide ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def pass_complete(self) -> bool:
+        """Whether every waiting pod has had its turn."""
+        return self._pass_complete
 
     @property
     def due(self) -> float | None:
@@ -300,7 +315,7 @@ class Dispatcher:
         return placed
 
     def _reserve_where_it_fits(self, pod: Pod) -> bool:
-        plan = self.placer.plan(pod)
+        plan = self.holds.take(pod) or self.placer.plan(pod)
         if plan is not None:
             self._pods.reserve(pod, plan)
         return plan is not None
@@ -332,6 +347,20 @@ class Dispatcher:
         except Exception as error:
             self.quarantine(ObjectKind.POD, uid, error)
             return False
+
+
+def _usable_by(thing: Instaslice) -> tuple[object, ...]:
+    """What says which GPUs of a node can be used."""
+    return thing.status.models, thing.status.gpus, thing.status.conditions, thing.status.lease
+
+
+def _asks_otherwise(old: Pod, new: Pod) -> bool:
+    return (
+        old.spec != new.spec
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.annotations.get(names.HELD_FOR) != new.metadata.annotations.get(names.HELD_FOR)
+        or terms_of(old.metadata.annotations) != terms_of(new.metadata.annotations)
+    )
 
 
 def _changed(old: T | None, new: T | None) -> T:

@@ -17,6 +17,7 @@ from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.explanation import (
+    GATED_BY_OTHERS,
     SAID_BY_THE_POD,
     WAITS,
     ExplainedSlice,
@@ -26,6 +27,8 @@ from instaslice.controller.explanation import (
     asks_nvidia,
     by_itself,
     changed,
+    held_message,
+    kueue_gates,
 )
 from instaslice.controller.feasible_nodes import (
     lacking,
@@ -38,12 +41,14 @@ from instaslice.controller.feasible_nodes import (
 from instaslice.controller.lifecycle import Phase
 from instaslice.controller.orders import Limits, NullOrders
 from instaslice.controller.pod_condition import PodCondition, condition_of
+from instaslice.controller.pod_placer import first_plan
 from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.controller.slice_holders import holders, rollout
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 from instaslice.kube.workloads import WorkloadResource
+from instaslice.kueue.hold import KueueHolds
 from instaslice.placement import NodeName, Policy, Refusal, RequestKey
 
 RENEWED_WITHIN = 3.0
@@ -57,8 +62,10 @@ BETWEEN_LEADERS = 10.0
 class Explainer:
     """Answers about one cluster at one moment."""
 
-    def __init__(self, cluster: ClusterSnapshot, policy: Policy) -> None:
+    def __init__(self, cluster: ClusterSnapshot, policy: Policy, holds: KueueHolds | None = None) -> None:
+        """Without `holds`, Kueue's objects were not read: of a pod that Kueue holds, just that is said."""
         self._cluster = cluster
+        self._holds = holds
         self._pods = {pod.metadata.uid: pod for pod in cluster.pods}
         self._namespaces = {each.metadata.name: each for each in cluster.namespaces}
         self._dispatcher, self.left_out = _dispatcher(cluster, policy)
@@ -73,16 +80,20 @@ class Explainer:
         read."""
         brief, uid = self._brief(pod), pod.metadata.uid
         explanation = partial(Explanation, **msgspec.structs.asdict(brief))
+        if self._holds is not None and kueue_gates(pod):
+            explanation = partial(explanation, kueue=self._holds.of_pod(pod))
         if brief.stage in SAID_BY_THE_POD:
             return explanation()
         explanation = partial(explanation, left_out=self.left_out)
         if brief.stage is not Stage.WAITING:
-            return explanation(slices=[] if brief.stage is Stage.HELD else _locations(self._cluster, uid))
+            return explanation(slices=[] if brief.stage in GATED_BY_OTHERS else _locations(self._cluster, uid))
         request = self._placer.request(pod)
         could = list(nodes_that_could_hold(self._state, self._placer, pod))
         # Not of one that fits now or waits for a claim, whoever holds slices.
         short = self._state.filters.for_pod(pod).rules_out_all is None and self._placer.refusal(pod) is not None
-        held_by = holders(self._state, self._pods, could if short else (), request.profiles)
+        held_by = holders(
+            self._state, self._pods, could if short else (), {each for choice in request.choices for each in choice}
+        )
         return explanation(
             ahead=sum(map(self._may_run, self._state.queue.ahead(uid))),
             nodes=_ruled_out(self._state, pod, request),
@@ -117,7 +128,9 @@ class Explainer:
         created = pod.metadata.creation_timestamp
         if pod.metadata.uid in self._state.queue:
             return Stage.WAITING, created, self._why_waiting(pod)
-        if brief.stage is Stage.HELD:
+        if brief.stage is Stage.HELD_BY_KUEUE and self._holds is not None:
+            return brief.stage, created, held_message(pod, self._holds.of_pod(pod))
+        if brief.stage in GATED_BY_OTHERS:
             return brief.stage, created, brief.message
         condition = condition_of(self._state, self._placer, pod.metadata.uid)
         if not gated(pod):
@@ -188,7 +201,7 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
         return reason
     if reason := state.filters.for_pod(pod)(name):
         return reason
-    plan = state.ledger.placer.place(request.demand(lambda each: each == name))
+    plan = first_plan(state.ledger.placer, request.demands(lambda each: each == name))
     if not isinstance(plan, Refusal):
         return state.capacities.short(name, request.our_amounts)
     closed = state.ledger.closed(name)
@@ -196,11 +209,11 @@ def _why_not(state: ClusterState, pod: Pod, request: PodRequest, name: NodeName)
         return "; ".join(dict.fromkeys(message for reasons in closed.values() for message in reasons.values()))
     if not record.gpus and record.unusable:
         return "; ".join(dict.fromkeys(record.unusable.values()))
-    if never := never_held(state, request.profiles, name):
+    if never := never_held(state, request, name):
         return never
     # The remedy is printed once, for all nodes together.
     reason = plan.reason.partition(";")[0]
-    return reason if "admits the pod" not in reason else lacking(state, request.profiles, name)
+    return reason if "admits the pod" not in reason else lacking(state, request, name)
 
 
 def _gated(state: ClusterState, pod: Pod, condition: PodCondition | None) -> tuple[Stage, str]:

@@ -17,6 +17,9 @@ from instaslice.controller.slice_holders import Holder
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Namespace, Pod
 from instaslice.kube.meta import key_of
+from instaslice.kueue.hold import KueueHold
+from instaslice.kueue.objects import GROUP as KUEUE
+from instaslice.kueue.objects import QUEUE_NAME
 
 
 class Stage(StrEnum):
@@ -25,6 +28,7 @@ class Stage(StrEnum):
     NOT_OURS = "not ours"
     UNREADABLE = "asks for what does not exist"
     HELD = "held by another gate"
+    HELD_BY_KUEUE = "held by Kueue"
     WAITING = "waiting for room"
     CREATING = "slices being made"
     STARTING = "slices ready"
@@ -33,7 +37,9 @@ class Stage(StrEnum):
     ENDED = "ended"
 
 
-WAITS = (Stage.UNREADABLE, Stage.HELD, Stage.WAITING, Stage.CREATING, Stage.STARTING)
+GATED_BY_OTHERS = (Stage.HELD, Stage.HELD_BY_KUEUE)
+"""Stages of pods that are not our turn yet."""
+WAITS = (Stage.UNREADABLE, *GATED_BY_OTHERS, Stage.WAITING, Stage.CREATING, Stage.STARTING)
 """Stages of pods that do not run yet."""
 SAID_BY_THE_POD = (Stage.NOT_OURS, Stage.UNREADABLE, Stage.ENDED)
 """Stages of which nothing else in the cluster says more."""
@@ -76,6 +82,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     rollout: str = ""
     """Of a pod that waits: what to do where its own Deployment holds them."""
     slices: list[ExplainedSlice] = []
+    kueue: KueueHold | None = None
+    """Of a pod that Kueue holds: what it says."""
     left_out: list[str] = []
     """Objects that were not taken into account, and why."""
     quoted: bool = False
@@ -108,10 +116,33 @@ def by_itself(pod: Pod, namespace: Namespace | None = None) -> WaitingPod:
         reason = f": {pod.status.message}" if pod.status.message else ""
         message = f"{pod.status.phase}{reason}; its slices are released"
         return brief(stage=Stage.ENDED, since=changed(pod, "Ready"), message=message)
+    if kueues := kueue_gates(pod):
+        queue = pod.metadata.labels.get(QUEUE_NAME)
+        message = f"held by Kueue{f', in LocalQueue {queue}' if queue else ''}{_also(pod, kueues)}"
+        return brief(stage=Stage.HELD_BY_KUEUE, since=created, message=message)
     if gated(pod) and (others := other_gates(pod)):
         message = f"waits for other gates to be removed first: {', '.join(others)}"
         return brief(stage=Stage.HELD, since=created, message=message)
     return brief(stage=Stage.WAITING, since=created, message="")
+
+
+def kueue_gates(pod: Pod) -> list[str]:
+    """The gates by which Kueue holds the pod."""
+    return [each for each in other_gates(pod) if each.startswith(f"{KUEUE}/")]
+
+
+def held_message(pod: Pod, hold: KueueHold) -> str:
+    """Why Kueue holds a pod, which has one of its gates."""
+    message = hold.headline
+    gates = kueue_gates(pod)
+    if not hold.holds:
+        message += f"; its gate {', '.join(gates)} is about to be removed: if it stays, does Kueue run?"
+    return message + _also(pod, gates)
+
+
+def _also(pod: Pod, kueues: list[str]) -> str:
+    others = [each for each in other_gates(pod) if each not in kueues]
+    return f"; waits for other gates too: {', '.join(others)}" if others else ""
 
 
 def asks_nvidia(pod: Pod) -> list[str]:

@@ -5,7 +5,7 @@ Pure. Called for conditions and by `explain`, never on the way to a placement: i
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,9 +14,10 @@ from instaslice.controller import node_admission
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.node_shapes import TRANSIENT
 from instaslice.controller.pod_placer import PodPlacer
+from instaslice.controller.pod_request import PodRequest
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.kube.core import Condition, Node, Pod
-from instaslice.placement import NodeName, Plan, could_hold
+from instaslice.placement import Choice, NodeName, Plan, could_hold
 from instaslice.placement.longest_waiting import RESERVED
 
 MOST_NODES = 3
@@ -30,9 +31,9 @@ _QUANTITY = re.compile(r"\d+(?:\.\d+)?[a-zA-Z]*")
 
 def nodes_that_could_hold(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[NodeName]:
     """Nodes that admit the pod and would hold it if nothing ran there, in the order of the ledger."""
-    profiles = placer.request(pod).profiles
+    choices = placer.request(pod).choices
     for name in state.ledger.nodes:
-        if placer.could_suffice(pod, name) and _gpus_could_hold(state, name, profiles):
+        if placer.could_suffice(pod, name) and _gpus_could_hold(state, name, choices):
             yield name
 
 
@@ -46,17 +47,20 @@ def nodes_that_could_hold_later(state: ClusterState, placer: PodPlacer, pod: Pod
             and node_admission.refusal(pod, node) is not None
             and node_admission.refusal(pod, _available(node)) is None
             and state.capacities.could_hold(name, request.amounts)
-            and _gpus_could_hold(state, name, request.profiles)
+            and _gpus_could_hold(state, name, request.choices)
         ):
             yield name
 
 
 def nodes_that_could_hold_in_use(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[NodeName]:
     """Nodes that admit the pod and would hold it if their GPUs were in use and empty: their agent does not run, say."""
-    profiles = placer.request(pod).profiles
+    choices = placer.request(pod).choices
     for name, record in state.ledger.nodes.items():
-        in_use = could_hold(list(record.gpus.values()), profiles)
-        if in_use and placer.could_suffice(pod, name) and not _gpus_could_hold(state, name, profiles):
+        if (
+            placer.could_suffice(pod, name)
+            and not _gpus_could_hold(state, name, choices)
+            and any(could_hold(record.gpus.values(), choice) for choice in choices)
+        ):
             yield name
 
 
@@ -92,7 +96,7 @@ def reasons_of_nodes(state: ClusterState, placer: PodPlacer, pod: Pod) -> list[N
     found = []
     for name in state.ledger.nodes:
         out = node_out(state, pod, name)
-        why = out or state.capacities.short(name, counted) or verdict(name) or lacking(state, request.profiles, name)
+        why = out or state.capacities.short(name, counted) or verdict(name) or lacking(state, request, name)
         found.append(NodeReason(name, why, out is not None))
     return found
 
@@ -109,13 +113,17 @@ def summary(reasons: Sequence[NodeReason]) -> str:
     return "; ".join(parts[:MOST_NODES]) + (f"; and {more} more" if more > 0 else "")
 
 
-def lacking(state: ClusterState, profiles: tuple[str, ...], name: NodeName) -> str:
+def lacking(state: ClusterState, request: PodRequest, name: NodeName) -> str:
     """Why the GPUs of a node do not hold the slices: they are taken, are of other models, or are too few."""
-    return never_held(state, profiles, name) or FULL
+    return never_held(state, request, name) or FULL
 
 
-def never_held(state: ClusterState, profiles: tuple[str, ...], name: NodeName) -> str:
+def never_held(state: ClusterState, request: PodRequest, name: NodeName) -> str:
     """Why the GPUs of a node would not hold the slices even if they were empty and open; "" where they would."""
+    gpus = list(state.ledger.nodes[name].gpus.values())
+    if any(could_hold(gpus, choice) for choice in request.choices):
+        return ""
+    profiles = request.profiles
     present = {profile.name for model in state.ledger.nodes[name].gpus.values() for profile in model.profiles}
     absent = [profile for profile in dict.fromkeys(profiles) if profile not in present]
     if absent:
@@ -139,12 +147,13 @@ def without_numbers(text: str) -> str:
     return _QUANTITY.sub("#", text)
 
 
-def _gpus_could_hold(state: ClusterState, name: NodeName, profiles: tuple[str, ...]) -> bool:
+def _gpus_could_hold(state: ClusterState, name: NodeName, choices: Iterable[Choice]) -> bool:
     """Whether the GPUs of a node could hold the slices if they were empty. What is closed does not count, except what
     is only reserved for another pod."""
     closed = state.ledger.closed(name)
     gpus = state.ledger.nodes[name].gpus.items()
-    return could_hold([model for gpu, model in gpus if closed.get(gpu, {}).keys() <= {RESERVED}], profiles)
+    usable = [model for gpu, model in gpus if closed.get(gpu, {}).keys() <= {RESERVED}]
+    return any(could_hold(usable, choice) for choice in choices)
 
 
 def _keeps_out_cordoned(pod: Pod, node: Node) -> bool:

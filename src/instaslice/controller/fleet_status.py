@@ -17,13 +17,14 @@ from instaslice.api.instaslice import READY, ConditionStatus, GpuStatus, Health,
 from instaslice.api.pods import gated
 from instaslice.api.snapshot import ClusterSnapshot
 from instaslice.controller.explain import Explainer
-from instaslice.controller.explanation import Stage, WaitingPod
+from instaslice.controller.explanation import Stage, WaitingPod, by_itself, held_message
 from instaslice.controller.gpu_claims import GpuClaim, reported_too
 from instaslice.controller.held_slots import HeldSlot, SlotState, held_slots
 from instaslice.controller.slice_holders import held_since
 from instaslice.geometry import Model, States
 from instaslice.kube.core import Node, Pod
 from instaslice.kube.meta import Key, key_of
+from instaslice.kueue.hold import KueueHolds
 from instaslice.placement import Policy
 
 
@@ -114,14 +115,14 @@ class FleetStatus(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, nodes=nodes, models=_totals(nodes), slots=_slots(nodes))
 
 
-def fleet_status(cluster: ClusterSnapshot, policy: Policy) -> FleetStatus:
-    """Everything there is to say of the fleet now."""
+def fleet_status(cluster: ClusterSnapshot, policy: Policy, holds: KueueHolds | None = None) -> FleetStatus:
+    """Everything there is to say of the fleet now. `holds` says why Kueue holds pods, where its objects were read."""
     pods = {pod.metadata.uid: pod for pod in cluster.pods}
     nodes = None if "nodes" in cluster.forbidden else {node.metadata.name: node for node in cluster.nodes}
     by_name = sorted(cluster.instaslices, key=lambda each: each.metadata.name)
     disputed = _disputed(by_name, nodes)
     found = [_node(each, pods, nodes, cluster.silent_leases, disputed) for each in by_name]
-    waiting, left_out = _waiting(cluster, policy)
+    waiting, left_out = _waiting(cluster, policy, holds)
     return FleetStatus(
         nodes=found,
         waiting=waiting,
@@ -133,13 +134,13 @@ def fleet_status(cluster: ClusterSnapshot, policy: Policy) -> FleetStatus:
     )
 
 
-def _waiting(cluster: ClusterSnapshot, policy: Policy) -> tuple[list[QueuedPod], list[str]]:
+def _waiting(cluster: ClusterSnapshot, policy: Policy, holds: KueueHolds | None) -> tuple[list[QueuedPod], list[str]]:
     """Who waits, and the objects that were left out."""
     if cluster.forbidden:
         # Without one of the lists the controller's view cannot be built: what it wrote into the pods has to do.
         listed = sorted(filter(gated, cluster.pods), key=lambda pod: str(pod.metadata.creation_timestamp))
-        return [_as_written(pod) for pod in listed], [f"{each.object}: {each.why}" for each in cluster.unread]
-    explainer = Explainer(cluster, policy)
+        return [_as_written(pod, holds) for pod in listed], [f"{each.object}: {each.why}" for each in cluster.unread]
+    explainer = Explainer(cluster, policy, holds)
     found: list[QueuedPod] = []
     position = 0
     for each in explainer.waiting():
@@ -149,7 +150,11 @@ def _waiting(cluster: ClusterSnapshot, policy: Policy) -> tuple[list[QueuedPod],
     return found, explainer.left_out
 
 
-def _as_written(pod: Pod) -> QueuedPod:
+def _as_written(pod: Pod, holds: KueueHolds | None) -> QueuedPod:
+    brief = by_itself(pod)
+    if brief.stage is Stage.HELD_BY_KUEUE:
+        message = held_message(pod, holds.of_pod(pod)) if holds is not None else brief.message
+        return QueuedPod(**{**msgspec.structs.asdict(brief), "message": message})
     condition = pod.condition(names.SLICE_READY)
     message = condition.message if condition else "nothing says why"
     created = pod.metadata.creation_timestamp
@@ -162,7 +167,7 @@ def _disputed(instaslices: Iterable[Instaslice], nodes: Mapping[str, Node] | Non
     for each in instaslices:
         exists = nodes is None or each.metadata.name in nodes
         for gpu in each.status.gpus:
-            claims.setdefault(gpu.uuid, []).append(GpuClaim.of(each, exists=exists))
+            claims.setdefault(gpu.uuid, []).append(GpuClaim.of(each, gpu.uuid, exists=exists))
     found = {}
     for uuid, claiming in claims.items():
         holder = claiming[0]
@@ -261,7 +266,8 @@ def _room(model: Model, slots: Iterable[HeldSlot], free: int) -> _Room:
     if None in indexes or state < 0:
         return _Room("", free)  # no legal layout: somebody else cut it, and nothing can be said to fit
     largest = states.largest_fit(state)
-    return _Room(largest.name if largest else "", states.unusable(state))
+    # An entry may give another size than its profile has.
+    return _Room(largest.name if largest else "", min(states.unusable(state), free))
 
 
 def _lost(instaslice: Instaslice, uuid: str, pods: Mapping[str, Pod]) -> GpuOccupancy:

@@ -25,10 +25,11 @@ from instaslice.api.instaslice import (
 from instaslice.api.pods import NeededSlice
 from instaslice.api.summary import holds_slot
 from instaslice.controller.gpu_claims import GpuClaim, reported_too
+from instaslice.controller.held_places import HeldPlaces
 from instaslice.controller.lifecycle import Phase, phase_of_slice
 from instaslice.controller.node_record import LedgerChanges, NodeRecord
 from instaslice.controller.reservations import Reservation, TrackedAllocation, attempt
-from instaslice.geometry import Model
+from instaslice.geometry import Model, ProfileName
 from instaslice.observe.logs import about
 from instaslice.placement import FleetError, GpuId, Grant, NodeName, Placer, Plan, Policy, UnknownGpu
 from instaslice.placement.fleet import Fleet
@@ -57,6 +58,7 @@ class Ledger:
         self._missing_agent = missing_agent
         self.fleet = Fleet()
         self.placer = Placer(self.fleet, policy)
+        self.held = HeldPlaces(self.placer)
         self.nodes: dict[NodeName, NodeRecord] = {}
         self.reservations: dict[str, Reservation] = {}
         """By pod uid. Of a released one only the allocations are left, in their record, until they are destroyed."""
@@ -84,6 +86,10 @@ class Ledger:
             self._update_readiness(record, record.status, changes)
             if adopt:
                 self._adopt(record, thing.spec, now, changes)
+                if record.unusable:
+                    # What is reserved on a GPU decides which node has it.
+                    self._update_gpus(record, changes)
+                    self._update_readiness(record, record.status, changes)
             self._update_slices(record, record.status, changes)
         except Exception:
             if adopt:
@@ -171,6 +177,7 @@ class Ledger:
                 state=AllocationState.CREATING,
                 cpu=cpu if first else 0,
                 memory=memory if first else 0,
+                asked_gb=want.ask.gb if want.ask is not None else 0,
             )
             tracked = TrackedAllocation(plan.node, allocation)
             reservation.allocations.append(tracked)
@@ -226,8 +233,9 @@ class Ledger:
             if uuid in record.foreign_slices and _holds(pod, held.get(uuid, ""), disputed=uuid in disputed)
         }
         found: list[str] = []
+        # The annotation has them in the order of the wants, which says which is whose where several would do.
         for want in wants:
-            uuid = next((each for each, grant in left.items() if grant.want == want.profile), None)
+            uuid = next((each for each, grant in left.items() if _would_do(want, grant)), None)
             if uuid is None:
                 return False
             found.append(uuid)
@@ -300,7 +308,7 @@ class Ledger:
             pass
         else:
             other = self.nodes[owner]
-            if not self._claim(record).outranks(self._claim(other)):
+            if not self._claim(record, gpu).outranks(self._claim(other, gpu)):
                 return reported_too(owner)
             self._detach_gpu(other, gpu)
             other.unusable[gpu] = reported_too(record.name)
@@ -317,11 +325,13 @@ class Ledger:
                 self._drop(record, tracked, str(error), changes)
         return ""
 
-    def _claim(self, record: NodeRecord) -> GpuClaim:
-        return GpuClaim(record.name, self._node_exists(record.name), record.created)
+    def _claim(self, record: NodeRecord, gpu: GpuId) -> GpuClaim:
+        reserved = any(tracked.allocation.gpu == gpu for tracked in record.allocations.values())
+        return GpuClaim(record.name, self._node_exists(record.name), reserved, record.created)
 
     def _detach_gpu(self, record: NodeRecord, gpu: GpuId) -> None:
         """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""
+        self.held.release_gpu(gpu)
         self.fleet.remove_gpu(gpu)
         del record.gpus[gpu]
         record.foreign_slices = {name: grant for name, grant in record.foreign_slices.items() if grant.gpu != gpu}
@@ -475,6 +485,12 @@ def _log_dropped(node: NodeName, allocation: Allocation, error: FleetError) -> N
     pod = allocation.pod
     keys = about(pod=f"{pod.namespace}/{pod.name}", uid=pod.uid, node=node, gpu=allocation.gpu)
     log.error("instaslice %s: allocation %s is dropped: %s", node, allocation.id, error, extra=keys)
+
+
+def _would_do(want: NeededSlice, grant: Grant) -> bool:
+    if want.ask is None:
+        return grant.want == want.profile
+    return ProfileName.parse(str(grant.want)).gb >= want.ask.gb
 
 
 def _holds(pod: PodRef, holder: str | None, *, disputed: bool) -> bool:

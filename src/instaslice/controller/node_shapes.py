@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from instaslice.api.names import MEMORY
+from instaslice.api.pods import needed_slices
 from instaslice.controller.node_admission import refusal
 from instaslice.controller.requests import Amounts, amounts, effective
 from instaslice.kube.core import Condition, Node, NodeSpec, NodeStatus, Pod
@@ -33,8 +34,11 @@ class NodeShape:
     node: Node
 
     def holds(self, pod: Pod, wanted: Amounts) -> bool:
-        return all(amount <= self.allocatable.get(name, 0) for name, amount in wanted.items()) and (
-            refusal(pod, self.node) is None
+        return (
+            all(amount <= self.allocatable.get(name, 0) for name, amount in wanted.items())
+            # The sum of its memory says nothing of one slice.
+            and all(any(map(each.ask.met_by, self.allocatable)) for each in needed_slices(pod) if each.ask is not None)
+            and refusal(pod, self.node) is None
         )
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from instaslice.api import names
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.core import NodeSelectorTerm, Pod
@@ -10,21 +12,27 @@ from instaslice.kube.core import NodeSelectorTerm, Pod
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def ungate(pod: Pod, node: str, uuids: Sequence[str]) -> list[JsonOp]:
-    """Remove our gate, pin the pod to its node, and annotate its slices and node: all of it, or nothing.
+def ungate(
+    pod: Pod, node: str, uuids: Sequence[str], given: Mapping[str, Mapping[str, int | str]] | None = None
+) -> list[JsonOp]:
+    """Remove our gate, pin the pod to its node, and annotate its slices and node, and what was `given` to containers
+    that ask by memory: all of it, or nothing.
 
     The pin is a node affinity on the node's name: exact, whatever its labels, and the scheduler looks at no other
     node. Kubernetes lets a gated pod's affinity be narrowed, so each term that is there gets the name beside it; but
     one without requirements, which no node matches, would be widened by it.
     """
     gates = [gate.name for gate in pod.spec.scheduling_gates or ()]
+    annotations = {names.MIG_UUIDS: ",".join(uuids), names.NODE: node}
+    if given:
+        annotations[names.GIVEN] = msgspec.json.encode(given, order="sorted").decode()
     at = f"/spec/schedulingGates/{gates.index(names.GATE)}"
     return [
         JsonOp(op="test", path="/metadata/uid", value=pod.metadata.uid),
         JsonOp(op="test", path=f"{at}/name", value=names.GATE),
         JsonOp(op="remove", path=at),
         *_pin(pod, node),
-        *_annotate(pod, {names.MIG_UUIDS: ",".join(uuids), names.NODE: node}),
+        *_annotate(pod, annotations),
     ]
 
 

@@ -7,8 +7,11 @@ quotes it.
 from collections import Counter
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from instaslice.api import names
+from instaslice.api.instaslice import Allocation
+from instaslice.api.memory_terms import Fit
 from instaslice.api.pods import gated, other_gates, why_unbound
 from instaslice.api.reasons import PodReason
 from instaslice.controller.cluster_state import ClusterState
@@ -137,6 +140,27 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
     return PodCondition(False, PodReason.WAITING, wait.message(), substance=wait.substance)
 
 
+class WhyRefused(NamedTuple):
+    """Why a pod finds no room; `never`: no node that is there could hold it, whatever ends."""
+
+    message: str
+    never: bool = False
+
+
+def why_refused(state: ClusterState, placer: PodPlacer, pod: Pod, owner: str = "") -> WhyRefused:
+    """Of a pod for which `placer.plan` found nothing, also of one that does not exist yet. `owner`: for whom places are
+    held, which is not said to itself."""
+    if invalid := placer.request(pod).invalid:
+        return WhyRefused(invalid, never=True)
+    if held := state.filters.for_pod(pod).rules_out_all:
+        return WhyRefused(held)
+    refusal = placer.refusal(pod)
+    if refusal is None:
+        return WhyRefused("it finds no room")
+    wait = _Wait(state, placer, pod, refusal)
+    return WhyRefused(wait.message(owner), wait.never)
+
+
 def substance_of(state: ClusterState, placer: PodPlacer, uid: str) -> str | None:
     """The `substance` of a waiting pod's condition without its message, which costs more; None where it has none."""
     pod = state.pods[uid]
@@ -168,8 +192,32 @@ class _Wait:
         could = "could hold" if self._could else "never"
         return "; ".join([self._refusal.short.name, self._refusal.about, could, *kinds, self._unusable])
 
-    def message(self) -> str:
-        return self._why() + (f"; out of use: {self._unusable}" if self._unusable else "")
+    @property
+    def never(self) -> bool:
+        """Whether no node would hold it, even if empty, uncordoned and ready."""
+        later = nodes_that_could_hold_later(self._state, self._placer, self._pod)
+        return not self._could and next(later, None) is None
+
+    def message(self, owner: str = "") -> str:
+        held = held_for_workloads(self._state, besides=owner)
+        return (
+            self._why()
+            + self._looser()
+            + (f"; out of use: {self._unusable}" if self._unusable else "")
+            + (f"; held for pods that are about to come: {held}" if held else "")
+        )
+
+    def _looser(self) -> str:
+        """Where a pod waits for the tightest profile though a node could hold it with a larger one."""
+        request = self._placer.request(self._pod)
+        if request.models is None or not request.tight or len(request.any_choices) < 2:
+            return ""
+        asks = ", ".join(f"{each.ask.gb} GB" for each in request.slices if each.ask is not None)
+        profiles = [profile for profile, each in zip(request.profiles, request.slices, strict=True) if each.ask]
+        return (
+            f"; {', '.join(profiles)} wastes least for {asks}: to take a larger slice where one is free, annotate the "
+            f"pod with {names.FIT}={Fit.ANY}"
+        )
 
     def _why(self) -> str:
         """Why no node takes it. What would help is said only where something would."""
@@ -227,12 +275,24 @@ def out_of_use(state: ClusterState, pod: Pod) -> str:
     return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
+def held_for_workloads(state: ClusterState, besides: str = "") -> str:
+    """Places that are free and that no other pod gets."""
+    owners = Counter(each.owner for each in state.ledger.held if each.owner != besides)
+    parts = [f"{'1 place' if count == 1 else f'{count} places'} of {owner}" for owner, count in owners.most_common()]
+    more = len(parts) - MOST_NODES
+    return ", ".join(parts[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
+
+
 def _listed(state: ClusterState, reservation: Reservation) -> str:
     numbers = _numbers(state.ledger.nodes[reservation.node])
     return ", ".join(
-        f"{tracked.allocation.profile} at {tracked.allocation.start} of GPU {numbers.get(tracked.grant.gpu, '?')}"
+        f"{_slice_of(tracked.allocation)} at {tracked.allocation.start} of GPU {numbers.get(tracked.grant.gpu, '?')}"
         for tracked in reservation.allocations
     )
+
+
+def _slice_of(allocation: Allocation) -> str:
+    return allocation.profile + (f" for {allocation.asked_gb} GB" if allocation.asked_gb else "")
 
 
 def _numbers(record: NodeRecord) -> dict[GpuId, int]:

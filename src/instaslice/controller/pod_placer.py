@@ -4,7 +4,7 @@ A node must admit the pod (state, taints, labels), have the CPU, memory and devi
 and its GPUs must have room. The policy chooses the GPUs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 
 from instaslice.controller import node_admission
@@ -12,7 +12,7 @@ from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.pod_request import PodRequest, PodRequests
 from instaslice.controller.reservations import Reservation
 from instaslice.kube.core import Pod
-from instaslice.placement import FleetError, NodeName, NodeSet, Placer, Plan, Refusal
+from instaslice.placement import Choice, Demand, FleetError, NodeName, NodeSet, Placer, Plan, Refusal
 from instaslice.placement.pools import bits
 
 
@@ -21,12 +21,16 @@ class PodPlacer:
         self._state = state
         self._requests: dict[str, PodRequest] = {}
         self._factory = PodRequests(state.capacities, state.admission_changes, state.ledger.placer)
+        self.held_for: Callable[[Pod], Hashable] = lambda _: None
+        """Equal for pods for which the same places are held."""
 
     def request(self, pod: Pod) -> PodRequest:
         """What a pod asks for."""
         found = self._requests.get(pod.metadata.uid)
         if found is None:
-            found = self._requests[pod.metadata.uid] = self._factory.of(pod, self._state.filters.shape(pod))
+            found = self._requests[pod.metadata.uid] = self._factory.of(
+                pod, (self._state.filters.shape(pod), self.held_for(pod))
+            )
         return found
 
     def queued_at(self, uid: str) -> float | None:
@@ -40,9 +44,14 @@ class PodPlacer:
 
     def plan(self, pod: Pod) -> Plan | None:
         """Where the pod goes; None where it finds no room."""
-        request, index = self.request(pod), self._state.ledger.fleet.index
-        verdict = self._state.filters.for_pod(pod)
-        nodes = request.nodes(index.all) if verdict.rules_out_all is None else 0
+        if self._state.filters.for_pod(pod).rules_out_all is not None:
+            return None
+        plans = (self._plan_of(pod, profiles) for profiles in self.request(pod).choices)
+        return next((plan for plan in plans if plan is not None), None)
+
+    def _plan_of(self, pod: Pod, profiles: Choice) -> Plan | None:
+        index, verdict = self._state.ledger.fleet.index, self._state.filters.for_pod(pod)
+        nodes = self.request(pod).nodes(index.all, profiles)
         if nodes and verdict.checks:
             nodes = sum(1 << bit for bit in bits(nodes) if verdict(index.name(bit)) is None)
         if not nodes:
@@ -53,7 +62,7 @@ class PodPlacer:
             return bit is not None and bool(nodes >> bit & 1)
 
         prefers = self._state.filters.preferences(pod, map(index.name, bits(nodes)))
-        plan = self._state.ledger.placer.place(request.demand(among, prefers))
+        plan = self._state.ledger.placer.place(Demand(profiles, among, prefers))
         return plan if isinstance(plan, Plan) else None
 
     def refusal(self, pod: Pod) -> Refusal | None:
@@ -108,6 +117,20 @@ class PodPlacer:
 
     def _place(self, pod: Pod, fitting: NodeSet, placer: Placer) -> Plan | Refusal:
         request, verdict = self.request(pod), self._state.filters.for_pod(pod)
-        return placer.place(
-            request.demand(lambda name: name in request.admitted and name in fitting and verdict(name) is None)
-        )
+
+        def admits(name: NodeName) -> bool:
+            return name in request.admitted and name in fitting and verdict(name) is None
+
+        return first_plan(placer, request.demands(admits))
+
+
+def first_plan(placer: Placer, demands: Iterable[Demand]) -> Plan | Refusal:
+    """The plan of the first demand that fits; the refusal of the first where none does."""
+    refusal: Refusal | None = None
+    for demand in demands:
+        answer = placer.place(demand)
+        if isinstance(answer, Plan):
+            return answer
+        refusal = refusal or answer
+    assert refusal is not None, "a pod has at least one demand"
+    return refusal

@@ -12,6 +12,7 @@ from instaslice.controller.pod_placer import PodPlacer
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.kube.core import Pod
 from instaslice.kube.limits import exponential_delay
+from instaslice.placement import Demand
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 1.0, 600.0
 
@@ -27,6 +28,8 @@ class PodQueue:
         self._outdated: dict[str, None] = {}
         """Waiting pods whose request must be worked out again."""
         self._backoffs: dict[str, int] = {}
+        self._by_memory: set[str] = set()
+        """Pods that ask by memory. Those that wait no longer are removed when it is next read."""
 
     def add(self, pod: Pod) -> None:
         """Have a pod wait for a placement. Safe to repeat."""
@@ -42,7 +45,10 @@ class PodQueue:
             if request.queued_at is None:
                 request.queued_at = self._clock()
                 self._state.arrivals += 1
-                self._state.ledger.placer.arrived(request.demand())
+                if request.choices:
+                    self._state.ledger.placer.arrived(Demand(request.profiles))
+            if request.models is not None:
+                self._by_memory.add(uid)
             self.newly_queued.add(uid)
             self._orders.wake()
 
@@ -87,6 +93,13 @@ class PodQueue:
         self._state.queue.retry_all()
         if len(self._state.queue):
             self._orders.wake()
+
+    def retry_asks_by_memory(self) -> None:
+        """What nodes there are has changed, so another profile may be the first choice of a pod that asks by memory:
+        a larger one, where the tightest is gone."""
+        self._by_memory = {uid for uid in self._by_memory if uid in self._state.queue}
+        if self._by_memory:
+            self.retry_all()
 
     def unassign(self, uid: str) -> None:
         """Count a pod nowhere any more."""

@@ -1,19 +1,35 @@
-"""What a pod asks for, worked out once: its slices, what it needs beside them, and which nodes could take it."""
+"""What a pod asks for, worked out once: its slices, what it needs beside them, and which nodes could take it.
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+Only the profiles of slices that are asked for by memory are looked up each time: they follow from the nodes.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import partial
 from weakref import WeakValueDictionary
 
 import msgspec
 
+from instaslice.api.memory_terms import Fit, fit_of
 from instaslice.api.pods import NeededSlice, needed_slices
 from instaslice.controller import node_admission
 from instaslice.controller.node_capacity import NodeCapacities
 from instaslice.controller.requests import Amounts, effective, split
 from instaslice.errors import InstasliceError
 from instaslice.kube.core import Pod
-from instaslice.placement import Admits, Changes, Demand, NodeName, NodeSet, Placer, Prefers, RequestKey
+from instaslice.placement import (
+    Admits,
+    Changes,
+    Choice,
+    Demand,
+    NodeModels,
+    NodeName,
+    NodeSet,
+    Placer,
+    RequestKey,
+    UsableModels,
+    choices,
+)
 
 
 @dataclass(slots=True)
@@ -32,16 +48,44 @@ class PodRequest:
     """The nodes that have what it needs beside its slices."""
     fits: NodeSet
     """The same, only where the scheduler would bind it too: it counts our resources by pods, we count slots."""
-    with_room: NodeSet
-    """The nodes whose GPUs have room for its slices."""
+    room_for: Callable[[Choice], NodeSet]
+    """The nodes whose GPUs have room for its slices, with these profiles."""
+    models: Callable[[], frozenset[NodeModels]] | None = None
+    """Where it asks by memory: the GPUs of the nodes that admit it and would hold it if nothing ran there."""
+    tight: bool = True
+    """Whether an ask by memory waits for the profile that wastes least."""
     queued_at: float | None = None
     """When it was first queued."""
     invalid: str = ""
     """Why it makes no sense; it has no slices then."""
 
+    _rooms: dict[Choice, NodeSet] = field(default_factory=dict)
+    """Held as long as the request: others share them."""
+
+    def __post_init__(self) -> None:
+        if self.models is None:
+            self._room(self.profiles)
+
     @property
-    def profiles(self) -> tuple[str, ...]:
-        return tuple(want.profile for want in self.slices)
+    def choices(self) -> tuple[Choice, ...]:
+        """The profiles that its slices may have now, the first choice first; none where no node could hold what it asks
+        for by memory. With `tight` it gets the first or waits."""
+        return self._choices(self.tight)
+
+    @property
+    def any_choices(self) -> tuple[Choice, ...]:
+        """The same for a pod that would take any slice that is large enough."""
+        return self._choices(tight=False)
+
+    def _choices(self, tight: bool) -> tuple[Choice, ...]:
+        if self.models is None:
+            return (tuple(want.profile for want in self.slices),)
+        return choices(tuple(want.ask or want.profile for want in self.slices), self.models(), tight)
+
+    @property
+    def profiles(self) -> Choice:
+        """Its first choice; where it has none, what is asked for stands in place of a profile."""
+        return next(iter(self.choices), tuple(want.profile for want in self.slices))
 
     @property
     def cpu(self) -> int:
@@ -51,14 +95,21 @@ class PodRequest:
     def memory(self) -> int:
         return self.amounts.get("memory", 0)
 
-    def nodes(self, among: int) -> int:
-        """Of these nodes, those that could take it now."""
+    def nodes(self, among: int, profiles: Choice) -> int:
+        """Of these nodes, those that could take it now with these profiles."""
         admitted = self.admitted.among(among)
         fitting = self.fits.among(admitted) if admitted else 0
-        return self.with_room.among(fitting) if fitting else 0
+        return self._room(profiles).among(fitting) if fitting else 0
 
-    def demand(self, admits: Admits | None = None, prefers: Prefers | None = None) -> Demand:
-        return Demand(self.profiles, admits, prefers)
+    def demands(self, admits: Admits | None = None) -> list[Demand]:
+        """One for each choice, to be tried in this order; one that nothing fits where there is no choice."""
+        return [Demand(profiles, admits) for profiles in self.choices or (self.profiles,)]
+
+    def _room(self, profiles: Choice) -> NodeSet:
+        found = self._rooms.get(profiles)
+        if found is None:
+            found = self._rooms[profiles] = self.room_for(profiles)
+        return found
 
 
 class PodRequests:
@@ -69,8 +120,10 @@ class PodRequests:
         self._capacities = capacities
         self._admission_changes = admission_changes
         self._placer = placer
+        self._usable = UsableModels(placer.fleet)
         self._admitted: WeakValueDictionary[bytes, NodeSet] = WeakValueDictionary()
         self._fits: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
+        self._could_hold: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
 
     def of(self, pod: Pod, filtered: Hashable = None) -> PodRequest:
         """`filtered` is what else the scheduler's filters look at, equal for pods that they judge alike."""
@@ -87,18 +140,34 @@ class PodRequests:
         affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
         near = affinity.required if affinity else None
         where = msgspec.json.encode((pod.spec.node_selector, near, pod.spec.tolerations))
+        admitted, by_memory = self._admitting(where, pod), any(want.ask for want in wants)
+        tight = not by_memory or fit_of(pod.metadata.annotations) is Fit.TIGHT
         return PodRequest(
             slices=wants,
             amounts=amounts,
             other_amounts=needs,
             our_amounts=ours,
-            key=(profiles, tuple(sorted(amounts.items())), where, filtered),
-            admitted=self._admitting(where, pod),
+            key=(profiles, tight, tuple(sorted(amounts.items())), where, filtered),
+            admitted=admitted,
             fits_other_amounts=self._fitting(needs),
             fits=self._fitting(amounts),
-            with_room=self._placer.fitting_nodes(profiles),
+            room_for=self._placer.fitting_nodes,
+            models=partial(self._models, admitted, self._holding(amounts)) if by_memory else None,
+            tight=tight,
             invalid=bad,
         )
+
+    def _models(self, admitted: NodeSet, could_hold: NodeSet) -> frozenset[NodeModels]:
+        return frozenset(models for models, nodes in self._usable.nodes() if could_hold.among(admitted.among(nodes)))
+
+    def _holding(self, amounts: Amounts) -> NodeSet:
+        """The nodes that would hold it if nothing ran there, as far as the scheduler counts."""
+        key = tuple(sorted(amounts.items()))
+        found = self._could_hold.get(key)
+        if found is None:
+            holds = partial(self._capacities.could_hold, amounts=amounts)
+            found = self._could_hold[key] = NodeSet(self._capacities.changes, holds)
+        return found
 
     def _admitting(self, where: bytes, pod: Pod) -> NodeSet:
         found = self._admitted.get(where)

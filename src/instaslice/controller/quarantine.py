@@ -20,10 +20,12 @@ class ObjectKind(StrEnum):
     POD = "pod"
     NODE = "node"
     INSTASLICE = "instaslice"
+    WORKLOAD = "workload"
+    """Of Kueue."""
 
 
 class Quarantine:
-    """Pods by uid, nodes and Instaslice objects by name."""
+    """Pods and workloads by uid, nodes and Instaslice objects by name."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -40,7 +42,7 @@ class Quarantine:
     def add(self, kind: ObjectKind, key: str, error: Exception) -> str:
         """Set an object aside; returns why, in short. Raises the error itself where it is not about one object: another
         process leads, or there is no memory left."""
-        keys = about(uid=key) if kind is ObjectKind.POD else about(node=key)
+        keys = about(uid=key) if kind in (ObjectKind.POD, ObjectKind.WORKLOAD) else about(node=key)
         why = self.failed(f"{kind} {key} is set aside until it changes", error, keys)
         self._why[kind, key] = why
         return why

@@ -12,9 +12,21 @@ from instaslice.api import names
 from instaslice.api.pods import gated
 from instaslice.api.reasons import PodReason
 from instaslice.api.snapshot import ClusterSnapshot
-from instaslice.controller.explanation import SAID_BY_THE_POD, WAITS, Explanation, Stage, WaitingPod, by_itself, changed
+from instaslice.controller.explanation import (
+    GATED_BY_OTHERS,
+    SAID_BY_THE_POD,
+    WAITS,
+    Explanation,
+    Stage,
+    WaitingPod,
+    by_itself,
+    changed,
+    held_message,
+    kueue_gates,
+)
 from instaslice.kube.core import Pod
 from instaslice.kube.workloads import WorkloadResource
+from instaslice.kueue.hold import KueueHolds
 
 STAGES: dict[str, Stage] = {
     PodReason.CREATING: Stage.CREATING,
@@ -27,25 +39,33 @@ STAGES: dict[str, Stage] = {
 class QuotedConditions:
     """Answers from the conditions of pods; `left_out` says what could not be read."""
 
-    def __init__(self, cluster: ClusterSnapshot, left_out: str) -> None:
+    def __init__(self, cluster: ClusterSnapshot, left_out: str, holds: KueueHolds | None = None) -> None:
         self._pods = cluster.pods
+        self._holds = holds
         self.left_out = [left_out, *(f"{each.object}: {each.why}" for each in cluster.unread)]
 
     def explain(self, pod: Pod, _: WorkloadResource | None = None) -> Explanation:
         """What the controller said of the pod last."""
-        fields = partial(Explanation, **msgspec.structs.asdict(_quoted(pod)))
-        return fields(quoted=True, left_out=self.left_out)
+        fields = partial(Explanation, **msgspec.structs.asdict(self._quoted(pod)))
+        held = self._holds.of_pod(pod) if self._holds is not None and kueue_gates(pod) else None
+        return fields(quoted=True, left_out=self.left_out, kueue=held)
 
     def waiting(self) -> list[WaitingPod]:
         """The pods that do not run yet, the oldest first."""
-        found = [each for each in map(_quoted, self._pods) if each.stage in WAITS]
+        found = [each for each in map(self._quoted, self._pods) if each.stage in WAITS]
         never = datetime.max.replace(tzinfo=UTC)
         return sorted(found, key=lambda each: (each.since or never, each.pod))
+
+    def _quoted(self, pod: Pod) -> WaitingPod:
+        brief = _quoted(pod)
+        if brief.stage is Stage.HELD_BY_KUEUE and self._holds is not None:
+            return msgspec.structs.replace(brief, message=held_message(pod, self._holds.of_pod(pod)))
+        return brief
 
 
 def _quoted(pod: Pod) -> WaitingPod:
     brief, written = by_itself(pod), pod.condition(names.SLICE_READY)
-    if brief.stage in (*SAID_BY_THE_POD, Stage.HELD):
+    if brief.stage in (*SAID_BY_THE_POD, *GATED_BY_OTHERS):
         return brief
     if written is None:
         silent = "its condition says nothing yet; does the controller run?"

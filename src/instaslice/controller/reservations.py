@@ -7,6 +7,7 @@ import msgspec
 from instaslice.api.bounds import truncated
 from instaslice.api.instaslice import Allocation, AllocationState, PreparedSlice, SliceState
 from instaslice.controller.lifecycle import Phase, phase_of, phase_of_slice
+from instaslice.geometry import ProfileName
 from instaslice.kube.core import Pod
 from instaslice.placement import GpuId, Grant, NodeName
 
@@ -89,6 +90,19 @@ class Reservation:
     def uuids(self) -> list[str]:
         slices = (tracked.prepared for tracked in self.allocations)
         return [each.mig_uuid for each in slices if each is not None and each.mig_uuid]
+
+    @property
+    def given(self) -> dict[str, dict[str, int | str]]:
+        """What containers got that asked by memory: GB asked for, profile, GB of that."""
+        return {
+            each.container: {
+                "asked": each.asked_gb,
+                "profile": each.profile,
+                "gb": ProfileName.parse(each.profile).gb,
+            }
+            for each in (tracked.allocation for tracked in self.allocations)
+            if each.asked_gb
+        }
 
     def phase(self, pod: Pod | None) -> Phase:
         return phase_of(pod, ((tracked.allocation, tracked.prepared) for tracked in self.allocations))

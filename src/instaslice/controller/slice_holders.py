@@ -4,7 +4,7 @@ Pure. For `explain`.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from math import ceil, floor
 
@@ -47,7 +47,7 @@ def owner_of(pod: Pod) -> tuple[str, str] | None:
 
 
 def holders(
-    state: ClusterState, pods: Mapping[str, Pod], nodes: Iterable[NodeName], profiles: Sequence[str]
+    state: ClusterState, pods: Mapping[str, Pod], nodes: Iterable[NodeName], profiles: Collection[str]
 ) -> list[Holder]:
     """Who holds slices on GPUs that have one of these profiles; who has held them longest first. `pods` by uid."""
     found: list[Holder] = []

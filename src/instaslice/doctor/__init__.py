@@ -13,7 +13,12 @@ installation_kinds  the objects that it consists of
 installation_rules  rules about those
 definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
+kueue_quota       what Kueue charges, as far as it covers GPU memory
+queue_rules       rules about that: each slice is charged once
+kind_reader       reads kinds one by one, and notes those that it may not
 called_namespaces  the namespaces that the webhook is called for
+observed_kueue    what Kueue holds of workloads, queues and configuration, where it is installed
+kueue_rules       the rule that it can admit what asks for slices
 dry_run           what the API server makes of new pods: whether it reaches the webhook, and what comes of that
 examination       all rules over one state, repeated until a cluster has settled
 
@@ -27,7 +32,11 @@ from instaslice.doctor.examination import Doctor, check, examine, wait_until_set
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_rules import examine_installation
+from instaslice.doctor.kueue_quota import KueueQuota
+from instaslice.doctor.kueue_rules import examine_kueue
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.observed_kueue import ObservedKueue
+from instaslice.doctor.queue_rules import examine_queues
 from instaslice.doctor.serving import Serving, examine_serving
 
 __all__ = [
@@ -35,12 +44,16 @@ __all__ = [
     "Finding",
     "Installation",
     "Invariant",
+    "KueueQuota",
     "ObservedCluster",
+    "ObservedKueue",
     "Serving",
     "check",
     "dry_run",
     "examine",
     "examine_installation",
+    "examine_kueue",
+    "examine_queues",
     "examine_serving",
     "wait_until_settled",
 ]

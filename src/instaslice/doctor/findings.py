@@ -54,8 +54,12 @@ class Invariant(StrEnum):
     """The definition of the Instaslice object is the one of this version."""
     QUOTA_COUNTS = "quota-counts"
     """No quota limits names that pods no longer have when they are counted."""
+    QUEUE_CHARGED = "queue-charged"
+    """Kueue charges the GPU memory of every slice once, and no pod in a queue holds a slice without quota."""
     POD_SEEN = "pod-seen"
     """No pod waits for `nvidia.com/mig-*`, which no node has: the webhook has seen every pod that asks for it."""
+    QUEUE_ADMITS = "queue-admits"
+    """Kueue, where it is installed, can admit every workload that asks for slices, for no more than they cost."""
     NOT_CHECKED = "not-checked"
     """The caller may read everything that the doctor looks at. Not a fault of the cluster, and not "all is well"."""
 

@@ -7,11 +7,11 @@ of the others.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final
 
 from instaslice.api import crd, names
 from instaslice.doctor.dry_run import DryRuns
-from instaslice.doctor.findings import Finding, Invariant
+from instaslice.doctor.findings import Finding
 from instaslice.doctor.installation_kinds import (
     BINDINGS,
     DEFINITIONS,
@@ -26,15 +26,11 @@ from instaslice.doctor.installation_kinds import (
     RegisteredWebhook,
     WebhookConfiguration,
 )
+from instaslice.doctor.kind_reader import KindReader
 from instaslice.kube.client import Client
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, Lease, Namespace
-from instaslice.kube.errors import KubeError, NotFound, Refused, Unreachable
-from instaslice.kube.meta import Key, Object
-from instaslice.kube.resource import Resource
-
-T = TypeVar("T")
-K = TypeVar("K", bound=Object)
+from instaslice.kube.meta import Key
 
 LEASE: Final = "instaslice-controller"
 RENEWAL_SECONDS: Final = 6.0
@@ -87,7 +83,7 @@ class Installation:
     ) -> "Installation":
         """`namespace` is where the controller keeps its Lease; `try_out` creates pods in dry runs. Raises
         Unreachable."""
-        reader, key = _Reader(client), Key(namespace, LEASE)
+        reader, key = KindReader(client), Key(namespace, LEASE)
         found = cls(
             now=clock.now(),
             lease_key=key,
@@ -98,51 +94,14 @@ class Installation:
             definitions=await reader.one(DEFINITIONS, Key("", crd.NAME)),
             quotas=await reader.all(QUOTAS),
             # Only narrows the findings about quotas: without it none is missing.
-            namespaces=await _Reader(client).all(NAMESPACES),
+            namespaces=await KindReader(client).all(NAMESPACES),
         )
         dry_runs = await try_out(client, [hook for _, hook in found.hooks], found.namespaces, namespace)
         if dry_runs.unknown:
             reader.note("pods", dry_runs.unknown)
         if found.lease_expired:
             await clock.sleep(RENEWAL_SECONDS)
-            before, again = found.leases or (), await _Reader(client).one(LEASES, key)
+            before, again = found.leases or (), await KindReader(client).one(LEASES, key)
             renewed = bool(again) and [each.spec for each in again or ()] != [each.spec for each in before]
             found = replace(found, renewed_meanwhile=renewed)
         return replace(found, dry_runs=dry_runs, not_checked=reader.notes)
-
-
-class _Reader:
-    """Reads what it may, and notes what it may not."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.notes: list[Finding] = []
-
-    def note(self, thing: str, why: str) -> None:
-        self.notes.append(Finding(Invariant.NOT_CHECKED, thing, why))
-
-    async def all(self, resource: Resource[K]) -> list[K] | None:
-        return await self._read(resource, "list", resource.plural, self._client.list(resource))
-
-    async def one(self, resource: Resource[K], key: Key) -> list[K] | None:
-        async def found() -> list[K]:
-            try:
-                return [await self._client.get(resource, key)]
-            except NotFound:
-                return []
-
-        return await self._read(resource, "get", f"{resource.kind.lower()} {key}", found())
-
-    async def _read(self, resource: Resource[Any], verb: str, thing: str, read: Awaitable[T]) -> T | None:
-        try:
-            return await read
-        except (Refused, NotFound) as error:
-            group = f".{resource.group}" if resource.group else ""
-            self.note(
-                thing, f"may not be read ({error.status} {error.reason}); grant `{verb}` on {resource.plural}{group}"
-            )
-        except Unreachable:
-            raise  # the next kind would wait as long, in vain
-        except KubeError as error:
-            self.note(thing, f"cannot be read ({error.message})")
-        return None

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 from instaslice.api import names
-from instaslice.api.instaslice import SliceState
+from instaslice.api.instaslice import Allocation, SliceState
 from instaslice.api.summary import holds_slot
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.observed_cluster import HeldAllocation, ObservedCluster, object_name
 from instaslice.doctor.readable import pod_error
-from instaslice.doctor.requested import gated, gates, requested_slices, requests_slices
+from instaslice.doctor.requested import gated, gates, requested_memory, requested_slices, requests_slices
+from instaslice.geometry import ProfileName
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import key_of
 
@@ -71,11 +72,25 @@ def pod_has_slices(cluster: ObservedCluster) -> Iterator[Finding]:
         if pod_error(pod):
             continue  # what it should hold is unknown
         requested = requested_slices(pod)
-        has = Counter(held.allocation.profile for held in cluster.allocations_by_pod.get(pod.metadata.uid, []))
+        all_held = [held.allocation for held in cluster.allocations_by_pod.get(pod.metadata.uid, [])]
+        has = Counter(each.profile for each in all_held if not each.asked_gb)
+        if message := _too_little(pod, [each for each in all_held if each.asked_gb]):
+            yield Finding(Invariant.POD_HAS_SLICES, object_name(pod), message, transient=_transient(cluster, pod))
         if requested == has:
             continue
         message = f"is past its gate, asked for {_listed(requested)} and holds {_listed(has)}; delete the pod"
         yield Finding(Invariant.POD_HAS_SLICES, object_name(pod), message, transient=_transient(cluster, pod))
+
+
+def _too_little(pod: Pod, by_memory: list[Allocation]) -> str:
+    """Where a container holds less than it asked for by memory; more is no fault."""
+    holds = {each.container: each.profile for each in by_memory}
+    less = [
+        f"container {container} asked for {gb} GB and holds {holds.get(container, 'nothing')}"
+        for container, gb in sorted(requested_memory(pod).items())
+        if container not in holds or ProfileName.parse(holds[container]).gb < gb
+    ]
+    return f"is past its gate, but {', '.join(less)}; delete the pod" if less else ""
 
 
 def _transient(cluster: ObservedCluster, pod: Pod) -> bool:

@@ -6,7 +6,7 @@ from instaslice.api.geometries import ModelGeometry
 from instaslice.api.instaslice import Instaslice
 from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.observed_cluster import ObservedCluster, object_name
-from instaslice.doctor.requested import amounts, requested_amounts, requested_slices
+from instaslice.doctor.requested import amounts, requested_amounts, requested_memory, requested_slices
 from instaslice.errors import InstasliceError
 from instaslice.geometry import ProfileName, States
 from instaslice.kube.core import Node, Pod
@@ -30,6 +30,7 @@ def pod_error(pod: Pod) -> str | None:
     """Why it cannot be understood what the pod requests; None where it can."""
     try:
         requested_slices(pod)
+        requested_memory(pod)
         requested_amounts(pod)
     except InstasliceError as error:
         return str(error)

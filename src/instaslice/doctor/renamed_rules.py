@@ -23,6 +23,8 @@ COUNTED: Final = "requests."
 LIMITS: Final = "limits."
 UNCOUNTED: Final = tuple(prefix + name for prefix in ("", LIMITS) for name in (names.NVIDIA_RESOURCE, names.RESOURCE))
 """What quotas on CPU and memory begin with. On an extended resource Kubernetes accepts it, and counts nothing."""
+UNCOUNTED_MEMORY: Final = (names.MEMORY, LIMITS + names.MEMORY)
+"""The same of GPU memory."""
 NVIDIA: Final = "nvidia.com/"
 LOOKALIKE: Final = re.compile(r"nvidia\.com/(mig[-_.]?)?(?P<profile>[1-9].*)", re.IGNORECASE)
 
@@ -46,7 +48,7 @@ def _idle(quota: Quota, counted: Set[str]) -> Iterator[str]:
     """What its items that count nothing come to, unless `counted` has those that would."""
     hard = quota.spec.hard
     renamed = {item: names.renamed_in_quota(item) for item in hard if item.startswith(COUNTED + names.NVIDIA_RESOURCE)}
-    never = {item: _requested(item) for item in hard if item.startswith(UNCOUNTED)}
+    never = {item: _requested(item) for item in hard if item.startswith(UNCOUNTED) or item in UNCOUNTED_MEMORY}
     for items, why in (
         (renamed, "which no pod has any more when quotas count"),
         (never, f"which Kubernetes counts only as {COUNTED}*"),
@@ -61,7 +63,8 @@ def _idle(quota: Quota, counted: Set[str]) -> Iterator[str]:
 def _requested(item: str) -> str | None:
     """The item that counts, for one that Kubernetes accepts and never counts; None where it names no profile."""
     resource = item.removeprefix(LIMITS)
-    return COUNTED + resource if resource.startswith(names.RESOURCE) else names.renamed_in_quota(COUNTED + resource)
+    ours = resource == names.MEMORY or resource.startswith(names.RESOURCE)
+    return COUNTED + resource if ours else names.renamed_in_quota(COUNTED + resource)
 
 
 def _served(installation: Installation, namespace: str) -> bool:

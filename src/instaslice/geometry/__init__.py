@@ -2,6 +2,7 @@
 
 names       `1g.5gb+me` read and printed, as NVIDIA writes it and as a Kubernetes resource name
 profiles    one slice size: how much it takes and where it may start
+memory_ask  so many GB in one slice, of whatever profile holds them
 models      a GPU type: the ones known by name, from `models.json`
 discovered  a GPU type as NVML reports it, known by name or not
 states      every way in which one GPU can be cut, and what leads from one to the next
@@ -11,6 +12,7 @@ errors      unknown names, and geometries that no GPU has
 
 from instaslice.geometry.errors import TooManyLayouts, UnknownModel, UnknownProfile
 from instaslice.geometry.kinds import Kinds
+from instaslice.geometry.memory_ask import MemoryAsk
 from instaslice.geometry.models import Model
 from instaslice.geometry.names import ProfileName
 from instaslice.geometry.profiles import Engines, Placement, Profile
@@ -19,6 +21,7 @@ from instaslice.geometry.states import States
 __all__ = [
     "Engines",
     "Kinds",
+    "MemoryAsk",
     "Model",
     "Placement",
     "Profile",

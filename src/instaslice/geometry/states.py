@@ -105,6 +105,10 @@ class States:
         """The largest sum of profile labels that one GPU can hold at once (H200: 143, two more than it has)."""
         return max(sum(self.profiles[self._owner[k]].gb for k in layout) for layout in self.layouts)
 
+    def most_slices(self) -> int:
+        """The most slices that one GPU can hold at once, of any profiles."""
+        return max(map(len, self.layouts))
+
     def _enumerate(self) -> None:
         count = len(self.placements)
         self._add(())

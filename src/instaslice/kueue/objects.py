@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from instaslice.kube.core import Condition, PodSpec
+from instaslice.kube.core import Condition, LabelSelector, PodSpec, Toleration
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
@@ -18,6 +18,17 @@ QUEUE_NAME = f"{GROUP}/queue-name"
 """Label of a pod, Job or other object: the LocalQueue of its namespace that it waits in."""
 ADMISSION_GATE = f"{GROUP}/admission"
 """Scheduling gate of a plain pod that Kueue has not admitted."""
+POD_GROUP = f"{GROUP}/pod-group-name"
+"""Label of plain pods that are admitted together: the name of their Workload."""
+POD_GROUP_SIZE = f"{GROUP}/pod-group-total-count"
+"""Annotation: how many pods the group has. Kueue makes no Workload of it before all are there."""
+
+QUOTA_RESERVED, ADMITTED, EVICTED, FINISHED = "QuotaReserved", "Admitted", "Evicted", "Finished"
+"""Conditions of a workload."""
+CHECK_ACTIVE = "Active"
+"""Condition of an AdmissionCheck: its controller works on it. A ClusterQueue with one that is not admits nothing."""
+PENDING, READY, RETRY = "Pending", "Ready", "Retry"
+"""States of a check. Pending keeps the quota of the workload reserved, Retry releases it."""
 
 Amounts = dict[str, str | int]
 """Quantities by resource name, as the API server writes them."""
@@ -57,6 +68,13 @@ class RequeueState(ApiStruct, frozen=True):
     requeue_at: datetime | None = None
 
 
+class PodSetUpdate(ApiStruct, frozen=True):
+    """What Kueue adds to the pods of a set when it admits their workload."""
+
+    name: str = ""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class AdmissionCheckState(ApiStruct, frozen=True):
     """What the controller of an AdmissionCheck says of one workload: Pending, Ready, Retry or Rejected."""
 
@@ -66,6 +84,16 @@ class AdmissionCheckState(ApiStruct, frozen=True):
     message: str = ""
     requeue_after_seconds: int | None = None
     retry_count: int | None = None
+    """How often it was Retry, since the workload was last evicted for another reason."""
+    pod_set_updates: list[PodSetUpdate] | None = None
+
+
+class PodSetRequest(ApiStruct, frozen=True):
+    """What Kueue counted for all pods of a set together when it last considered the workload: after its
+    transformations."""
+
+    name: str = ""
+    resources: Amounts = msgspec.field(default_factory=dict)
 
 
 class ReclaimablePod(ApiStruct, frozen=True):
@@ -88,12 +116,22 @@ class KueueWorkloadStatus(ApiStruct, frozen=True):
     requeue_state: RequeueState | None = None
     reclaimable_pods: list[ReclaimablePod] | None = None
     admission_checks: list[AdmissionCheckState] | None = None
+    resource_requests: list[PodSetRequest] | None = None
+    """Of a workload without quota."""
 
 
 class KueueWorkload(ApiStruct, frozen=True):
     metadata: ObjectMeta
     spec: KueueWorkloadSpec = KueueWorkloadSpec()
     status: KueueWorkloadStatus = KueueWorkloadStatus()
+
+    def condition(self, kind: str) -> Condition | None:
+        return next((each for each in self.status.conditions or () if each.type == kind), None)
+
+    def has(self, kind: str) -> bool:
+        """Whether a condition is True."""
+        found = self.condition(kind)
+        return found is not None and found.status == "True"
 
 
 class QuotaOfResource(ApiStruct, frozen=True):
@@ -121,12 +159,21 @@ class ChecksOfQueue(ApiStruct, frozen=True):
     admission_checks: list[CheckOfQueue] | None = None
 
 
+class AdmissionScope(ApiStruct, frozen=True):
+    """Whether LocalQueues take turns by what they used before, and not their workloads by age alone."""
+
+    admission_mode: str = ""
+
+
 class ClusterQueueSpec(ApiStruct, frozen=True):
     resource_groups: list[ResourceGroup] | None = None
     cohort_name: str = ""
     queueing_strategy: str = "BestEffortFIFO"
     stop_policy: str = "None"
     admission_checks_strategy: ChecksOfQueue | None = None
+    namespace_selector: LabelSelector | None = None
+    """The namespaces whose workloads it takes; without one none."""
+    admission_scope: AdmissionScope | None = None
 
 
 class UsageOfResource(ApiStruct, frozen=True):
@@ -185,7 +232,10 @@ class AdmissionCheck(ApiStruct, frozen=True):
 
 
 class ResourceFlavorSpec(ApiStruct, frozen=True):
+    """What Kueue adds to the pods that are charged to this flavor."""
+
     node_labels: dict[str, str] = msgspec.field(default_factory=dict)
+    tolerations: list[Toleration] | None = None
 
 
 class ResourceFlavor(ApiStruct, frozen=True):

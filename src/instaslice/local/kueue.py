@@ -1,7 +1,8 @@
 """Kueue beside the control plane: `instaslice up --kueue`.
 
 It runs as a process, not as a pod, so its webhooks are addresses on loopback; everything else is Kueue's own manifests,
-which come with its module. It manages Jobs, plain pods, Deployments and StatefulSets.
+which come with its module. It manages Jobs, plain pods, Deployments and StatefulSets, and charges their slices as
+`instaslice kueue manifests --config` has it.
 """
 
 import base64
@@ -16,6 +17,7 @@ import yaml
 from instaslice.api.roles import Role, rule
 from instaslice.kube.core import NAMESPACES, PartialObjectMetadata
 from instaslice.kube.resource import Resource
+from instaslice.kueue import configuration
 from instaslice.local import system
 from instaslice.local.control_plane import ControlPlane, is_healthy
 from instaslice.local.errors import NotAvailable
@@ -68,7 +70,11 @@ def start(plane: ControlPlane, processes: Processes) -> None:
     for file, source in (("tls.crt", pair.certificate), ("tls.key", pair.key)):
         shutil.copyfile(source, certificates / file)
     config = etc / "config.yaml"
-    config.write_text(yaml.safe_dump(_config(plane, certificates), sort_keys=False))
+    text = yaml.safe_dump(_config(plane, certificates), sort_keys=False)
+    if not config.exists() or config.read_text() != text:
+        # It reads it once. One that an older version of ours started would charge slices by other rules.
+        processes.kill(NAME)
+        config.write_text(text)
     flags = [f"--config={config}", "--feature-gates=VisibilityOnDemand=false"]
     argv = [*_with_own_etc(etc), str(plane.programs[NAME]), *flags]
     processes.start(NAME, argv, env={"KUBECONFIG": str(plane.kubeconfig(NAME))})
@@ -86,8 +92,8 @@ def _with_own_etc(etc: Path) -> list[str]:
 
 def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
     return {
-        "apiVersion": "config.kueue.x-k8s.io/v1beta2",
-        "kind": "Configuration",
+        "apiVersion": configuration.API_VERSION,
+        "kind": configuration.KIND,
         "namespace": NAMESPACE,
         "health": {"healthProbeBindAddress": f"127.0.0.1:{plane.ports['kueue-health']}"},
         "metrics": {"bindAddress": "0"},
@@ -96,6 +102,7 @@ def _config(plane: ControlPlane, certificates: Path) -> dict[str, Any]:
         "internalCertManagement": {"enable": False},
         "clientConnection": {"qps": 1000, "burst": 2000},
         "integrations": {"frameworks": list(FRAMEWORKS)},
+        "resources": configuration.charging(),
     }
 
 

@@ -15,10 +15,11 @@ connections are counted as soon as they are accepted, before their handshake. Th
   handshake is.
 - Where none is idle, the one that has kept us waiting longest ends, after PATIENCE seconds: a handshake that does not
   end, half a request, an answer that is not read. A request that has arrived is never cut for somebody else.
-- The next to be served is of the address with the fewest connections served. So one address waits for itself, and of N
-  addresses that hold half a request on each connection, a newcomer waits at most PATIENCE * N / MOST seconds.
-- Where MOST_OPEN are open, a newcomer displaces one that waits, of the address that has most. It is closed itself
-  where its own address has as many.
+- The next to be served is of the address with the fewest connections served, then of one that has kept others waiting
+  for the shortest time. So one address waits for itself, and of N addresses that hold half a request on each
+  connection, a newcomer waits at most PATIENCE * N / MOST seconds; its further requests do not wait behind all of them.
+- Where MOST_OPEN are open, a newcomer displaces one that waits, of the address that has kept others waiting longest,
+  then of the one that has most. It is closed itself where its own address comes first in that.
 
 Of requests that are sent ahead of the answers before them (pipelining; no API server does so), one that has not arrived
 as a whole by then counts as idle until its next byte.
@@ -108,9 +109,13 @@ class _Limited:
         if of_address[address] >= MOST_OPEN_OF_ONE:
             return False
         if len(self.open) >= MOST_OPEN:
+
+            def room_of(each: str, more: int = 0) -> tuple[int, int]:
+                return self.served.kept_others(each), of_address[each] + more
+
             waiting = [each for each in reversed(self.open) if each.waits]
-            displaced = max(waiting, key=lambda each: of_address[self.open[each]], default=None)
-            if displaced is None or of_address[self.open[displaced]] <= of_address[address] + 1:
+            displaced = max(waiting, key=lambda each: room_of(self.open[each]), default=None)
+            if displaced is None or room_of(self.open[displaced]) <= room_of(address, 1):
                 return False
             del self.open[displaced]
             displaced.abort()

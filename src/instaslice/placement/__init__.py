@@ -10,6 +10,8 @@ scarcity          which model to use for a profile that several models offer
 colocation        several slices on one node, and whether a node could ever hold them
 room              what room a fleet has left, for metrics
 packing           some way to put several slices on the GPUs of a node, if there is one
+memory_choices    which profiles a slice that is asked for by memory may have
+usable_models     which nodes have the same GPUs to use
 refusals          why a demand did not fit, and what would help
 moves             which running slices to move so that a refused demand fits
 waiting_queue     the pods that wait, and in which order they are tried
@@ -31,21 +33,26 @@ from instaslice.placement.colocation import could_hold
 from instaslice.placement.demands import Admits, Demand, GpuId, Grant, NodeName, Plan, Prefers, Share
 from instaslice.placement.errors import FleetError, NotFree, NotHeld, UnknownGpu
 from instaslice.placement.fleet import Fleet
+from instaslice.placement.memory_choices import Asked, Choice, choices
 from instaslice.placement.node_sets import Changes, NodeIndex, NodeSet
 from instaslice.placement.placer import Placer
 from instaslice.placement.policy import Policy, Regime
 from instaslice.placement.refusals import Refusal, Short
+from instaslice.placement.usable_models import NodeModels, UsableModels
 from instaslice.placement.waiting_queue import RequestKey, WaitingQueue
 
 __all__ = [
     "Admits",
+    "Asked",
     "Changes",
+    "Choice",
     "Demand",
     "Fleet",
     "FleetError",
     "GpuId",
     "Grant",
     "NodeIndex",
+    "NodeModels",
     "NodeName",
     "NodeSet",
     "NotFree",
@@ -60,6 +67,8 @@ __all__ = [
     "Share",
     "Short",
     "UnknownGpu",
+    "UsableModels",
     "WaitingQueue",
+    "choices",
     "could_hold",
 ]

@@ -44,7 +44,12 @@ def on_one_node(fleet: Fleet, policy: Policy, demand: Demand) -> tuple[Grant, ..
 
 def could_hold(gpus: Iterable[Model], wants: Sequence[Want]) -> bool:
     """Whether a node with these GPUs could ever hold all of it at once: when nothing else is on them."""
-    return _could_hold(frozenset(Counter(gpus).items()), tuple(sorted(wants, key=str)))
+    return node_could_hold(frozenset(Counter(gpus).items()), wants)
+
+
+def node_could_hold(gpus: frozenset[tuple[Model, int]], wants: Sequence[Want]) -> bool:
+    """The same, for a node that has so many GPUs of each model."""
+    return _could_hold(gpus, tuple(sorted(wants, key=str)))
 
 
 @lru_cache(maxsize=4096)

@@ -3,9 +3,6 @@
     review               what the API server sends and what it gets back
     server               answers it over HTTPS
     mutation             the JSON patch: pure, no network
-    slice_requests       what each container asks for, read and checked
-    largest_node         what the largest node could hold
-    errors               why a pod is rejected
     manifests            the webhook's registration at the API server
     quota_notice         says at start which quotas count nothing any more
     policy               what users may not do to the pods we changed

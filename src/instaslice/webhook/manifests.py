@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from instaslice.api import names
+from instaslice.api.slice_requests import PREFIXES
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 from instaslice.webhook.server import PATH
-from instaslice.webhook.slice_requests import PREFIXES
 
 HOOK: Final = f"slices.{names.GROUP}"
 """The name that users read: `admission webhook "slices.gpu.das.com" denied the request: …`."""
@@ -67,11 +67,11 @@ def containers(of: str = "object") -> str:
 
 
 def concerns_us() -> str:
-    """CEL: a new pod with slices; or an update that writes the names again that we replaced. Updates of pods that had
-    them before InstaSlice was installed do not concern us. `nvidia.com/MIG-1g.5gb` does, although no node has it: its
-    pod would wait indefinitely without being told why."""
+    """CEL: a new pod with slices or GPU memory, or an update that writes the names again that we replaced. Updates of
+    pods that had them before InstaSlice was installed do not concern us. `nvidia.com/MIG-1g.5gb` does, although no node
+    has it: its pod would wait indefinitely without being told why."""
     again = f"{names_any([names.NVIDIA_RESOURCE])} && !({names_any([names.NVIDIA_RESOURCE], 'oldObject')})"
-    return f"request.operation == 'CREATE' ? {names_any(PREFIXES, any_case=True)} : {again}"
+    return f"request.operation == 'CREATE' ? {names_any((*PREFIXES, names.MEMORY), any_case=True)} : {again}"
 
 
 def container_names_any(prefixes: Sequence[str], *, any_case: bool = False) -> str:

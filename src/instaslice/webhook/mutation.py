@@ -4,20 +4,22 @@ Pure: a pod in, a JSON patch out. Safe to repeat: the patch of a pod that has be
 webhooks may have the API server call us again.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import msgspec
 
 from instaslice.api import names
+from instaslice.api.container_requests import ContainerRequest, container_request, renamed_resources
+from instaslice.api.errors import Rejected
+from instaslice.api.largest_node import LargestNode
+from instaslice.api.memory_requests import check_no_terms
 from instaslice.api.pods import gated, held_together
+from instaslice.api.slice_requests import zeros_of
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.kube.client import JsonOp, appended, escaped
 from instaslice.kube.quantities import nano
-from instaslice.webhook.errors import Rejected
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.review import AdmissionContainer, AdmissionPod
-from instaslice.webhook.slice_requests import SliceRequest, slice_names, slice_requests_of, zeros_of
 
 HIDES_ALL: Final = {"NVIDIA_VISIBLE_DEVICES": ("", "void", "none"), "CUDA_VISIBLE_DEVICES": ("", "-1")}
 """Variables that can reach past the slices of a container, and the values by which they hide GPUs instead."""
@@ -35,23 +37,25 @@ def mutate(pod: AdmissionPod, largest: LargestNode, request: str = "") -> list[J
 
     Raises Rejected; its message names the container, but not the pod.
     """
-    requests: dict[str, list[SliceRequest]] = {}
+    requests: dict[str, ContainerRequest] = {}
     before = _recorded(pod)
     for _, container in pod.containers():
         try:
-            requests[container.name] = slice_requests_of(container, largest, before.get(container.name, ()))
+            requests[container.name] = container_request(container, largest, before.get(container.name, {}))
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
     resources = [
         op for path, container in pod.containers() for op in _rename(path, container, requests[container.name])
     ]
-    if not any(requests.values()):
+    if not any(each.slices or each.gb for each in requests.values()):
         return resources
     _check(pod)
+    if not any(each.gb for each in requests.values()):
+        check_no_terms(pod.metadata.annotations)
     for together in held_together(
         pod.spec.init_containers,
         pod.spec.containers,
-        lambda container: {each.profile: each.count for each in requests[container.name]},
+        lambda container: requests[container.name].counts(pod.metadata.annotations),
     ):
         largest.check_fits(together)
     record = _record(before, requests)
@@ -104,16 +108,20 @@ def _check(pod: AdmissionPod) -> None:
         )
 
 
-def _record(recorded: Record, requests: Mapping[str, Sequence[SliceRequest]]) -> Record:
+def _record(recorded: Record, requests: Mapping[str, ContainerRequest]) -> Record:
     """What was requested, under the names that the user wrote. An annotation that is there already must be the one we
     wrote: it came with our gate and says what the containers request now. What another webhook added since is added."""
     record = dict(recorded)
     for name, before in record.items():
-        present = {each.resource: each.count for each in requests.get(name, ()) if each.written == each.resource}
+        found = requests.get(name, ContainerRequest([]))
+        present = {each.resource: each.count for each in found.slices if each.written == each.resource}
+        present |= {names.MEMORY: found.gb} if found.gb else {}
         if _renamed(before) != present:
             raise _forged(names.REQUESTED)
     for name, wanted in requests.items():
-        new = {each.written: each.count for each in wanted if name not in record or each.written != each.resource}
+        first = name not in record
+        new = {each.written: each.count for each in wanted.slices if first or each.written != each.resource}
+        new |= {names.MEMORY: wanted.gb} if wanted.gb else {}
         if new:
             record[name] = record.get(name, {}) | new
     return record
@@ -134,7 +142,10 @@ def _recorded(pod: AdmissionPod) -> Record:
 
 def _renamed(written: Mapping[str, int]) -> dict[str, int]:
     try:
-        return {names.resource_name(ProfileName.parse(name)): count for name, count in written.items()}
+        return {
+            name if name == names.MEMORY else names.resource_name(ProfileName.parse(name)): count
+            for name, count in written.items()
+        }
     except UnknownProfile:
         raise _forged(names.REQUESTED) from None
 
@@ -171,17 +182,11 @@ def _tolerate(pod: AdmissionPod) -> Iterator[JsonOp]:
         yield appended("/spec/tolerations", pod.spec.tolerations, TOLERATION)
 
 
-def _rename(path: str, container: AdmissionContainer, requests: Sequence[SliceRequest]) -> Iterator[JsonOp]:
-    """Limits and requests of one container. Both are written: an extended resource may not be in requests alone. Zero
-    slices are left out."""
-    # GPU memory follows from the slices, whatever the user wrote: quotas count by it.
-    wanted = {each.resource: str(each.count) for each in requests}
-    gb = sum(each.gb for each in requests)
-    if gb:
-        wanted[names.MEMORY] = str(gb)
-    replaced = slice_names(container)
-    resources = container.resources
-    for field, present in (("limits", resources.limits), ("requests", resources.requests)):
-        named = {name: quantity for name, quantity in present.items() if name not in replaced} | wanted
-        if named != present:
-            yield JsonOp(op="add", path=f"{path}/resources/{field}", value=named)
+def _rename(path: str, container: AdmissionContainer, request: ContainerRequest) -> Iterator[JsonOp]:
+    present, named = container.resources, renamed_resources(container, request)
+    for field, before, after in (
+        ("limits", present.limits, named.limits),
+        ("requests", present.requests, named.requests),
+    ):
+        if after != before:
+            yield JsonOp(op="add", path=f"{path}/resources/{field}", value=after)

@@ -134,8 +134,9 @@ def _of_pods(namespaces: Sequence[str]) -> Document:
                 # The scheduler would count it against the slices of others.
                 f"request.operation != 'CREATE' || {containers()}.all(c, !({container_names_any([names.MEMORY])}) || "
                 f"{container_names_any([names.RESOURCE])})",
-                f"{names.MEMORY} comes with slices, and InstaSlice's webhook writes it; leave it out, and ask for "
-                f"{names.NVIDIA_RESOURCE}<profile>",
+                f"InstaSlice's webhook, which adds the slice for it, has not seen the {names.MEMORY} of this pod: its "
+                "namespace is opted out, the webhook is not registered (`instaslice doctor` says more), or a webhook "
+                "that is called after it added the memory",
             ),
         ],
     }

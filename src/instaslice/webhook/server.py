@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
+from instaslice.api.errors import Rejected
+from instaslice.api.largest_node import LargestNode
 from instaslice.kube.clock import Clock
 from instaslice.observe.connections import PATIENCE, abort, listening
 from instaslice.observe.fair_semaphore import FairSemaphore
 from instaslice.observe.logs import about
 from instaslice.webhook import review
-from instaslice.webhook.errors import Rejected
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 
 log = logging.getLogger(__name__)

@@ -46,6 +46,20 @@ ROWS = [
         id="which keeps quotas",
     ),
     pytest.param(
+        roles.controller(admission_check=True),
+        [
+            *((verb, "workloads.kueue.x-k8s.io", TEAM) for verb in ("list", "watch")),
+            *((verb, "admissionchecks.kueue.x-k8s.io", "") for verb in ("list", "watch")),
+            ("patch", "workloads.kueue.x-k8s.io/status", TEAM),
+        ],
+        [
+            *((verb, "workloads.kueue.x-k8s.io", TEAM) for verb in ("create", "patch", "delete")),
+            *((verb, "admissionchecks.kueue.x-k8s.io", "") for verb in ("create", "patch")),
+            ("list", "clusterqueues.kueue.x-k8s.io", ""),
+        ],
+        id="which answers Kueue",
+    ),
+    pytest.param(
         roles.agent(emulated_nodes=True),
         [
             *(("list", "pods", TEAM), ("patch", "nodes/status", ""), ("patch", "instaslices.gpu.das.com/status", "")),

@@ -20,6 +20,7 @@ FLAGS = {
     "static_mig_labels": "controller.staticMigLabels=true",
     "keep_quotas": "controller.keepQuotas=true",
     "autoscaling_hints": "controller.autoscalingHints=3",
+    "admission_check": "controller.admissionCheck=true",
 }
 
 
@@ -46,7 +47,7 @@ def test_the_reference_of_the_values_is_current():
     assert page.PAGE.read_text() == page.page(), "`make generate` writes it again"
 
 
-COMBINATIONS = [[*each] for size in (0, 1, 4) for each in itertools.combinations(FLAGS, size)]
+COMBINATIONS = [[*each] for size in (0, 1, len(FLAGS)) for each in itertools.combinations(FLAGS, size)]
 
 
 @pytest.mark.parametrize("flags", COMBINATIONS, ids=lambda flags: " and ".join(flags) or "no flags")

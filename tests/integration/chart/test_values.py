@@ -23,7 +23,8 @@ NO_VALUE = {
 """Flags that no value sets, and why."""
 EVERY_VALUE = """
 controller: {policy: first-fit, patience: 0, createTimeout: 1, bindTimeout: 2, nodeTimeout: 3, taintNodes: true,
-  staticMigLabels: true, keepQuotas: true, autoscalingHints: 4, rate: 100, extraArgs: [--more]}
+  staticMigLabels: true, keepQuotas: true, autoscalingHints: 4,
+  admissionCheck: true, admissionHold: 30, rate: 100, extraArgs: [--more]}
 webhook: {port: 8443, models: [H200, A30], maxGpus: 8, checkEvery: 5, drain: 0, serveAs: [x.y], extraArgs: [--more]}
 agent: {gpus: "0,1", enableMig: true, keepForeign: true, grace: 0, deadline: 5, rate: 10, driverSpecs: [/a/b],
   dcgmJobMappingDir: /jobs, extraArgs: [--more]}

@@ -1,9 +1,5 @@
 """Writes to a real API server what webhook, controller and agent would, for tests of the doctor and of explain."""
 
-import asyncio
-import subprocess
-import sys
-
 import msgspec
 import pytest
 
@@ -139,9 +135,3 @@ class Hand:
         await self.make(allocation)
         await self.ungate(pod, start)
         return pod, allocation
-
-
-async def instaslice(kubeconfig, *words):
-    """The command as a user types it: its exit code and what it prints."""
-    command = [sys.executable, "-m", "instaslice.cli", *words, "--kubeconfig", str(kubeconfig)]
-    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)

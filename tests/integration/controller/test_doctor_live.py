@@ -10,12 +10,14 @@ import msgspec
 import pytest
 import yaml
 from cluster_monitor import ClusterMonitor
+from commands import instaslice
 from fake_clock import JumpingClock
-from hand_written import NODE, Hand, define, instaslice
+from hand_written import NODE, Hand, define
 from hand_written import hand as hand
 from waiting import until
 
 from instaslice.api.instaslice import INSTASLICES, Instaslice
+from instaslice.api.largest_node import LargestNode
 from instaslice.doctor import (
     Installation,
     Invariant,
@@ -40,7 +42,6 @@ from instaslice.local.objects import BINDINGS as ROLE_BINDINGS
 from instaslice.local.objects import RBAC, ROLES, rule
 from instaslice.webhook import manifests, policy
 from instaslice.webhook.certificates import Lifetimes, advance
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.server import Webhook, serving
 
 

@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 import yaml
-from hand_written import NODE, gated_spec, instaslice
+from commands import instaslice
+from hand_written import NODE, gated_spec
 from hand_written import hand as hand
 from waiting import until
 
@@ -66,7 +67,7 @@ async def test_a_pod_is_explained_by_the_command(cluster, hand):
     unknown = await explain("node/a")
     assert unknown.stderr == (
         "error: node/a: only pods and what owns them are explained: "
-        "pod/a, deploy/a, job/a, sts/a, ds/a or rs/a; of a node: instaslice status --node a\n"
+        "pod/a, deploy/a, job/a, sts/a, ds/a, rs/a or workload/a; of a node: instaslice status --node a\n"
     )
     await hand.remove(pod)
 

@@ -31,6 +31,12 @@ def sample(namespace, name, script=SHOW, *, limits=None, init=None, **spec):
     return {"metadata": {"namespace": namespace, "name": name}, "spec": body}
 
 
+def by_memory(name, gb, script=f"{SHOW}; sleep 3600"):
+    """A container of such a pod that asks for memory and names no profile."""
+    resources = {"limits": {names.MEMORY: str(gb)}}
+    return {"name": name, "image": images.BUSYBOX, "command": ["sh", "-c", script], "resources": resources}
+
+
 async def phase(client, namespace, name, *wanted):
     async def reached():
         pod = await client.get(PODS, Key(namespace, name))
@@ -46,12 +52,13 @@ async def printed(client, namespace, name, container="main", previous=False):
     return dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
 
 
-async def running(client, namespace, name):
-    """The slices of a container that runs and has printed them."""
+async def running(client, namespace, name, *containers):
+    """The slices of a container that runs and has printed them; of the last one, where several are named."""
 
     async def shown():
         try:
-            return (await printed(client, namespace, name)).get("INSTASLICE_MIG_UUIDS")
+            told = [await printed(client, namespace, name, container=each) for each in containers or ("main",)]
+            return all(told) and told[-1].get("INSTASLICE_MIG_UUIDS")
         except KubeError:
             return None  # it has not begun
 

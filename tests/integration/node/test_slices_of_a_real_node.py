@@ -2,11 +2,12 @@
 
 import contextlib
 import itertools
+import json
 from functools import partial
 
 import grpc.aio
 import pytest
-from held import PATIENCE, SHOW, container, phase, printed, promised, running, sample, serves, slices
+from held import PATIENCE, SHOW, by_memory, container, phase, printed, promised, running, sample, serves, slices
 from waiting import until
 
 from instaslice.agent.kubelet import podresources_pb2 as pods
@@ -56,6 +57,54 @@ async def test_a_container_gets_all_its_slices_in_order_and_an_init_container_it
     assert [told[f"INSTASLICE_MIG_PROFILE_{n}"] for n in range(3)] == ["1g.5gb", "1g.5gb", "2g.10gb"]
     init = await printed(client, namespace, "several", container="first")
     assert init["INSTASLICE_MIG_UUIDS"] == before
+
+
+async def test_each_container_gets_the_slice_that_its_pod_asked_for_by_memory(client, namespace, sliced_node):
+    """Two by memory and one by a profile that one of them has too; the init container leaves its device to the first,
+    which asks for less."""
+    pod = sample(namespace, "memory", STAYS, limits={"1g.5gb": 1})
+    first, main = by_memory("first", 8, SHOW), pod["spec"]["containers"][0]
+    pod["spec"] |= {"initContainers": [first], "containers": [by_memory("a", 2), main, by_memory("b", 20)]}
+    pod["spec"]["containers"].append(by_memory("c", 5))
+    await client.create(PODS, pod)
+    await running(client, namespace, "memory", "a", "main", "b", "c")
+    found = await client.get(PODS, Key(namespace, "memory"))
+    thing = await client.get(INSTASLICES, Key("", realnode.NAME))
+    made = {each.id: each.mig_uuid for each in thing.status.slices}
+    own = {each.container: (each.profile, made[each.id]) for each in thing.spec.allocations}
+    assert {name: profile for name, (profile, _) in own.items()} == {
+        "main": "1g.5gb",
+        "a": "1g.10gb",
+        "b": "3g.20gb",
+        "c": "1g.5gb",
+    }
+    told = {name: await printed(client, namespace, "memory", container=name) for name in ("first", *own)}
+    assert {name: env["INSTASLICE_MIG_UUIDS"] for name, env in told.items()} == {
+        "first": own["a"][1],
+        **{name: uuid for name, (_, uuid) in own.items()},
+    }
+    assert promised(found)[0] == own["main"][1]
+    given = json.loads(found.metadata.annotations[names.GIVEN])
+    assert given["a"] == {"asked": 8, "profile": "1g.10gb", "gb": 10}
+    before = await container(client, namespace, "memory")
+    sliced_node.kill(realnode.AGENT)
+    sliced_node.start(realnode.AGENT)
+    await serves(client)
+    socket = sliced_node.layout.node / "lib/kubelet/pod-resources/kubelet.sock"
+    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+        answer = await LIST_PODS.call(channel, pods.ListPodResourcesRequest(), timeout=10)
+    (here,) = [each for each in answer.pod_resources if each.name == "memory"]
+    held = {one.name: [each.resource_name for each in one.devices] for one in here.containers}
+    assert {name: names.ANY_SLICE in resources for name, resources in held.items()} == {
+        "a": True,
+        "main": False,
+        "b": True,
+        "c": True,
+    }
+    assert await container(client, namespace, "memory") == before
+    node = await client.get(NODES, Key("", realnode.NAME))
+    capacity = node.status.allocatable
+    assert (capacity[names.MEMORY], capacity[names.ANY_SLICE], capacity[f"{names.RESOURCE}1g.5gb"]) == ("40", "7", "7")
 
 
 async def test_twenty_pods_go_through_seven_slots_and_never_share_one(client, namespace):

@@ -19,6 +19,8 @@ from instaslice.kube.core import CONFIG_MAPS, LEASES, NODES, PODS, PartialObject
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
+from instaslice.kueue.objects import ADMISSION_CHECKS, CLUSTER_QUEUES, LOCAL_QUEUES, QUEUE_NAME, RESOURCE_FLAVORS
+from instaslice.kueue.queues import NominalQuota, QueueNames, queue_manifests
 from instaslice.local.binaries import Source
 from instaslice.local.cluster import Cluster, ClusterSpec
 from instaslice.local.control_plane import CLIENTS
@@ -27,7 +29,7 @@ from instaslice.local.operator import AGENT, CONTROLLER, WEBHOOK, observe_port
 from instaslice.local.pki import Authority
 
 PATIENCE = 90
-FLAGS = ("--taint-nodes", "--static-mig-labels", "--keep-quotas", "--autoscaling-hints=2")
+FLAGS = ("--taint-nodes", "--static-mig-labels", "--keep-quotas", "--autoscaling-hints=2", "--admission-check")
 ALL = dict.fromkeys(roles.CONTROLLER_FLAGS, True)
 ROLES = {
     CONTROLLER: (roles.controller(**ALL), roles.METRICS_AUTH),
@@ -123,6 +125,20 @@ class Stories:
         for name in ("large-0", "large-1", "large-2", "large-3"):
             await self.ended(name)
 
+    async def kueue_asks_whether_a_pod_fits(self):
+        check = {"metadata": {"name": "slices"}, "spec": {"controllerName": names.PLACEMENT_CHECK}}
+        await self.client.create(ADMISSION_CHECKS, check)
+        kinds = {each.kind: each for each in (RESOURCE_FLAVORS, CLUSTER_QUEUES, LOCAL_QUEUES)}
+        for document in queue_manifests(NominalQuota(cpu="8", memory="8Gi", gpu_memory="40"), QueueNames()):
+            if document["kind"] == CLUSTER_QUEUES.kind:
+                document["spec"]["admissionChecksStrategy"] = {"admissionChecks": [{"name": "slices"}]}
+            await self.client.create(kinds[document["kind"]], document)
+        queued = pod("queued")
+        queued["metadata"]["labels"] = {QUEUE_NAME: QueueNames.local_queue}
+        await self.client.create(PODS, queued)
+        await self.phase("queued", "Running")
+        await self.ended("queued")
+
     async def the_demand_is_kept(self):
         async def kept():
             with contextlib.suppress(NotFound):
@@ -194,7 +210,7 @@ def start(cluster, name):
 def audited_cluster(state_home):
     made = Cluster(leftovers.own("audit"))
     try:
-        made.up(ClusterSpec(nodes=2, gpus=2, audit=True, controller_flags=FLAGS), Source())
+        made.up(ClusterSpec(nodes=2, gpus=2, kueue=True, audit=True, controller_flags=FLAGS), Source())
         yield made
     finally:
         made.down()
@@ -220,6 +236,7 @@ async def tell(cluster):
         await stories.a_pod_comes_and_goes()
         await stories.a_quota_is_kept()
         await stories.a_pod_waits_and_a_node_autoscaler_is_told()
+        await stories.kueue_asks_whether_a_pod_fits()
         await stories.the_demand_is_kept()
         await stories.a_gpu_fails_and_recovers()
         await stories.an_object_is_deleted_by_mistake()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 import workloads
 
+from instaslice.api.largest_node import LargestNode
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.meta import Key
@@ -14,7 +15,6 @@ from instaslice.local.pki import Authority
 from instaslice.webhook import manifests
 from instaslice.webhook.certificate_sources import SecretSource
 from instaslice.webhook.certificates import Lifetimes
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS
 from instaslice.webhook.server import Webhook, serving
 

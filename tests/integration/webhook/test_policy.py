@@ -9,13 +9,13 @@ import workloads
 from workloads import SLICE, pod
 
 from instaslice.api import names
+from instaslice.api.largest_node import LargestNode
 from instaslice.kube import errors
 from instaslice.kube.client import JsonOp
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS
 from instaslice.kube.meta import Key
 from instaslice.webhook import manifests, policy, review
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS
 from instaslice.webhook.policy import BINDINGS, POLICIES
 from instaslice.webhook.server import Webhook, serving
@@ -156,22 +156,15 @@ async def test_other_subresources_take_no_annotation_and_no_gate(guarded, ann, s
     assert (after.metadata.annotations, after.spec) == (before.metadata.annotations, before.spec)
 
 
-@pytest.mark.parametrize(
-    "limits, more, message",
-    [
-        pytest.param(None, GATED, "is for pods that ask for slices; leave it out", id="our gate without a slice"),
-        pytest.param({names.MEMORY: "5"}, {}, "comes with slices", id="GPU memory without a slice"),
-        pytest.param(
-            SLICE,
-            {"initContainers": [{"name": "first", "image": "none", "resources": {"limits": {names.MEMORY: "5"}}}]},
-            "comes with slices",
-            id="GPU memory for a container without a slice",
-        ),
-    ],
-)
-async def test_a_user_cannot_take_what_comes_with_slices(guarded, ann, limits, more, message):
-    with pytest.raises(errors.Forbidden, match=message):
-        await ann.create(PODS, pod(guarded.namespace, "odd", limits, **more))
+async def test_the_gate_comes_with_slices_only(guarded, ann):
+    with pytest.raises(errors.Forbidden, match="is for pods that ask for slices; leave it out"):
+        await ann.create(PODS, pod(guarded.namespace, "odd", None, **GATED))
+
+
+async def test_gpu_memory_alone_is_an_ask_for_a_slice(guarded, ann):
+    made = await ann.create(PODS, pod(guarded.namespace, "memory", {names.MEMORY: "5"}))
+    assert made.spec.containers[0].resources.limits == {names.MEMORY: "5", names.ANY_SLICE: "1"}
+    assert [gate.name for gate in made.spec.scheduling_gates] == [names.GATE]
 
 
 async def test_users_do_everything_else_as_before(guarded, ann):
@@ -186,6 +179,12 @@ async def test_a_namespace_that_is_opted_out_cannot_take_slices_past_the_gate(cl
     await ann.create(PODS, pod(guarded.namespace, "nvidias", SLICE))
     with pytest.raises(errors.Forbidden, match="opted out"):
         await ann.create(PODS, pod(guarded.namespace, "ours", {"gpu.das.com/mig-1g.5gb": "1"}))
+    for limits in ({names.MEMORY: "5"}, {names.MEMORY: "5", names.ANY_SLICE: "1"}):
+        with pytest.raises(errors.Forbidden, match="opted out"):
+            await ann.create(PODS, pod(guarded.namespace, "memory", limits))
+    first = {"initContainers": [{"name": "first", "image": "none", "resources": {"limits": {names.MEMORY: "5"}}}]}
+    with pytest.raises(errors.Forbidden, match=r"has not seen the gpu.das.com/mem"):
+        await ann.create(PODS, pod(guarded.namespace, "memory", **first))
 
 
 OURS = {"gpu.das.com/mig-1g.5gb": "1"}

@@ -7,13 +7,13 @@ import pytest
 import workloads
 from workloads import SLICE, pod
 
+from instaslice.api.largest_node import LargestNode
 from instaslice.errors import BadInput
 from instaslice.kube.client import JsonOp
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.meta import Key, ObjectMeta
 from instaslice.webhook.certificate_sources import SECRETS, STATE, Secret, SecretSource
 from instaslice.webhook.certificates import DAY, Lifetimes
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.manifests import CONFIGURATIONS, bundle
 from instaslice.webhook.server import Webhook
 

@@ -12,10 +12,12 @@ from instaslice.agent.kubelet.device_ids import (
     DeviceId,
     PodSlice,
     device_id,
-    profile_of,
+    kind_of,
     unhealthy_ids,
 )
 from instaslice.api.instaslice import Allocation, AllocationState, PodRef
+from instaslice.drivers import Slice
+from instaslice.geometry import Placement
 
 
 def promise(pod, start=0, profile="1g.5gb", container="main", gpu="GPU-0"):
@@ -32,6 +34,10 @@ def promise(pod, start=0, profile="1g.5gb", container="main", gpu="GPU-0"):
     )
 
 
+def by_memory(pod, start=0, profile="1g.5gb", container="main", gb=5):
+    return msgspec.structs.replace(promise(pod, start, profile, container), asked_gb=gb)
+
+
 def by(pod, container="main"):
     return [DeviceHolder(container, namespace="team", pod=pod)]
 
@@ -42,7 +48,7 @@ A, B = promise("a", 0), promise("b", 1)
 @pytest.mark.parametrize("profile, name", [("1g.5gb", "1g.5gb-3"), ("1g.5gb+me", "1g.5gb.me-3"), ("2g.24gb-me", None)])
 def test_a_device_id_has_a_name_that_the_runtime_allows(profile, name):
     told = device_id(profile, 3)
-    assert profile_of(told) == profile
+    assert kind_of(told) == profile
     assert told == (name or told)
     assert "+" not in told
 
@@ -71,6 +77,65 @@ def test_open_device_ids_are_bound_to_what_their_holders_were_promised(holders, 
     book = DeviceAssignments({DeviceId("1g.5gb-0"): None, DeviceId("1g.5gb-1"): None})
     book.bind({DeviceId(name): who for name, who in holders.items()}, wanted)
     assert book.by_id == {name: told and PodSlice.of(told) for name, told in bound.items()}
+
+
+LARGE, SMALL = by_memory("a", 4, "3g.20gb"), by_memory("a", 0, container="side")
+
+
+@pytest.mark.parametrize(
+    "holders, wanted, bound",
+    [
+        pytest.param(
+            {"any-0": by("a"), "any-1": by("a", "side")},
+            [SMALL, LARGE],
+            {"any-0": LARGE, "any-1": SMALL},
+            id="each container its own, whatever their order",
+        ),
+        pytest.param(
+            {"any-0": by("a"), "1g.5gb-0": by("a")},
+            [A, by_memory("a", 1)],
+            {"any-0": by_memory("a", 1), "1g.5gb-0": A},
+            id="not the one of the same kind that is asked for by its profile",
+        ),
+        pytest.param({"any-0": by("a")}, [A], {"any-0": None}, id="nor where that is the only one"),
+        pytest.param({"1g.5gb-0": by("a")}, [by_memory("a")], {"1g.5gb-0": None}, id="nor the other way around"),
+        pytest.param({"any-0": by("a", "x")}, [LARGE], {"any-0": None}, id="nor that of another container"),
+        pytest.param(
+            {"any-0": by("b"), "any-1": by("a")},
+            [LARGE, by_memory("b", 1)],
+            {"any-0": by_memory("b", 1), "any-1": LARGE},
+            id="two pods, crossed",
+        ),
+        pytest.param(
+            {"any-0": [DeviceHolder("first", uid="uid-a"), *by("a")]},
+            [LARGE],
+            {"any-0": LARGE},
+            id="an init container has had it before",
+        ),
+    ],
+)
+def test_a_slice_that_is_asked_for_by_memory_is_bound_to_its_container_alone(holders, wanted, bound):
+    book = DeviceAssignments(dict.fromkeys(map(DeviceId, holders)))
+    book.bind({DeviceId(name): who for name, who in holders.items()}, wanted)
+    assert book.by_id == {name: told and PodSlice.of(told) for name, told in bound.items()}
+
+
+def test_slices_by_memory_and_by_profile_are_counted_apart():
+    book = DeviceAssignments()
+    wanted = [A, LARGE, SMALL]
+    assert [book.free(kind, wanted, []) for kind in ("any", "1g.5gb", "3g.20gb")] == [2, 1, 0]
+    book.open([DeviceId("any-0")])
+    book.bind({DeviceId("any-0"): by("a")}, wanted)
+    assert book.free("any", wanted, [DeviceId("any-0")]) == 1
+
+
+def test_an_id_for_any_slice_is_one_for_a_slice_of_every_profile():
+    """While its holder is not known: none of them may be destroyed."""
+    whole = Slice("GPU-0", Placement("7g.40gb", 0, 8), 0, 0, "MIG-1")
+    held = {DeviceId("any-0"): by("a")}
+    assert DeviceAssignments().in_use([whole], held) == {whole: "container main of pod team/a"}
+    elsewhere = DeviceAssignments({DeviceId("any-0"): PodSlice.of(SMALL)})
+    assert elsewhere.in_use([whole], held) == {}
 
 
 def test_a_pod_made_again_under_the_same_name_does_not_get_the_device_id_of_the_first():

@@ -57,7 +57,7 @@ async def serve(kubelet):
         else:
             before(devices)
         tasks.append(asyncio.create_task(devices.run(lambda _note: None, listened)))
-        await until(lambda: len(kubelet.registered) == 8)
+        await until(lambda: len(kubelet.registered) == 9)
         return devices
 
     yield start
@@ -109,6 +109,19 @@ async def test_two_pods_get_their_own_though_the_second_comes_first(kubelet, ser
     assert await kubelet.admit("b", "1g.5gb-0") == ["gpu.das.com/slice=1g.5gb-0"]
     await kubelet.admit("a", "1g.5gb-1")
     await until(lambda: given(kubelet) == {"1g.5gb-0": "MIG-1", "1g.5gb-1": "MIG-0"})
+
+
+async def test_a_slice_that_is_asked_for_by_memory_comes_by_an_id_of_its_own(kubelet, serve):
+    asked = msgspec.structs.replace(A, asked_gb=4)
+    await serve(asked, B)
+    assert {"gpu.das.com/mig-any", "gpu.das.com/mem", "gpu.das.com/mig-7g.40gb"} <= kubelet.registered.keys()
+    with pytest.raises(grpc.aio.AioRpcError, match=r"2 slices by memory requested, and 1 there"):
+        await kubelet.admit("a", "any-0", "any-1")
+    assert await kubelet.admit("a", "any-3") == ["gpu.das.com/slice=any-3"]
+    await kubelet.admit("b", "1g.5gb-0")
+    await until(lambda: given(kubelet) == {"any-3": "MIG-0", "1g.5gb-0": "MIG-1"})
+    await serve(asked, B)  # an agent that was killed
+    assert given(kubelet) == {"any-3": "MIG-0", "1g.5gb-0": "MIG-1"}
 
 
 async def test_what_is_not_there_is_refused(kubelet, serve):
@@ -167,10 +180,10 @@ async def test_the_kubelet_has_heard_when_it_was_told_of_every_resource_and_unti
             streams.append(device_lists(channel))
             await anext(streams[-1])
             await until(lambda now=count: len(news) == now)
-        assert news == [False] * 7 + [True]
+        assert news == [False] * 8 + [True]
         assert devices.kubelet_silence == ""
-    await until(lambda: len(news) == 16)
-    assert news[8:] == [False] * 8
+    await until(lambda: len(news) == 18)
+    assert news[9:] == [False] * 9
 
 
 async def test_an_answer_that_is_older_than_a_device_id_was_handed_out_again_says_nothing_of_it(kubelet, serve):
@@ -271,7 +284,7 @@ async def test_a_kubelet_that_starts_again_is_told_of_every_plugin_again(kubelet
     await serve(A)
     await kubelet.stop()
     await kubelet.start()
-    await until(lambda: len(kubelet.registered) == 8)
+    await until(lambda: len(kubelet.registered) == 9)
     await kubelet.admit("a", "1g.5gb-0")
 
 

@@ -172,7 +172,7 @@ async def test_a_container_that_was_promised_nothing_is_told_of_once_after_a_whi
         side.clock.advance(1)
         await devices._reconcile()
     (note,) = side.notes
-    assert note.startswith("container main of pod team/x asks for a slice 1g.5gb that is not reserved for it")
+    assert note.startswith("container main of pod team/x asks for a slice of 1g.5gb that is not reserved for it")
     devices.allocate([DEVICE])
     await devices._reconcile()
     assert len(side.notes) == 1, "another has it, and time"

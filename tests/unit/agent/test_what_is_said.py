@@ -32,6 +32,11 @@ def test_memory_is_the_largest_sum_of_labels():
     assert advertised([models.named("H200-141GB")])["gpu.das.com/mem"] == "143"
 
 
+@pytest.mark.parametrize("gpus, most", [(["A100-40GB"], "7"), (["A30", "A100-40GB"], "11"), (["H200-141GB"] * 8, "56")])
+def test_slices_of_whatever_profile_are_as_many_as_the_gpus_hold(gpus, most):
+    assert advertised([models.named(each) for each in gpus])["gpu.das.com/mig-any"] == most
+
+
 def test_only_what_differs_on_a_node_is_corrected_and_what_is_no_longer_there_is_removed():
     wanted = {"gpu.das.com/mem": "40"}
     right = {"cpu": "8", "gpu.das.com/mem": "40"}

@@ -87,7 +87,80 @@ def sidecar(name, *profiles):
     ],
 )
 def test_what_is_held_together(initial, containers, found):
-    assert list(needed_slices(pod(*containers, initContainers=initial))) == found
+    held = needed_slices(pod(*containers, initContainers=initial))
+    assert [(each.container, each.profile) for each in held] == found
+    assert not any(each.ask for each in held)
+
+
+def by_memory(name, gb, *, sidecar=False):
+    """As the webhook leaves it."""
+    limits = {"gpu.das.com/mem": str(gb), "gpu.das.com/mig-any": "1"}
+    return {**container(name, sidecar=sidecar), "resources": {"limits": limits}}
+
+
+@pytest.mark.parametrize(
+    "initial, containers, found",
+    [
+        pytest.param([], [by_memory("c", 8)], [("c", 8)], id="one"),
+        pytest.param([], [by_memory("c", 8), by_memory("d", 8)], [("c", 8), ("d", 8)], id="containers hold their own"),
+        pytest.param([by_memory("i", 8)], [by_memory("c", 16)], [("c", 16)], id="an init container leaves its device"),
+        pytest.param([by_memory("i", 16)], [by_memory("c", 8)], [("c", 16)], id="and it is enough for both"),
+        pytest.param(
+            [by_memory("i", 40), by_memory("j", 1)],
+            [by_memory("c", 8), by_memory("d", 9)],
+            [("c", 40), ("d", 9)],
+            id="the first container gets the device that all init containers had",
+        ),
+        pytest.param(
+            [by_memory("i", 40), by_memory("s", 2, sidecar=True), by_memory("j", 3)],
+            [by_memory("c", 8)],
+            [("s", 40), ("c", 8)],
+            id="a sidecar keeps it",
+        ),
+        pytest.param(
+            [by_memory("s", 2, sidecar=True)], [by_memory("c", 8)], [("s", 2), ("c", 8)], id="a sidecar leaves none"
+        ),
+        pytest.param([by_memory("i", 8)], [asks("c")], [("i", 8)], id="an init container alone"),
+        pytest.param([by_memory("i", 8)], [asks("c", ONE)], [("c", 0), ("i", 8)], id="beside a profile, not shared"),
+    ],
+)
+def test_what_is_held_by_memory(initial, containers, found):
+    held = needed_slices(pod(*containers, initContainers=initial))
+    assert [(each.container, each.ask.gb if each.ask else 0) for each in held] == found
+
+
+def annotated(**annotations):
+    return {"annotations": {f"gpu.das.com/{name.replace('_', '-')}": text for name, text in annotations.items()}}
+
+
+def test_a_floor_for_compute_slices_is_one_for_every_ask_of_the_pod():
+    made = pod(by_memory("c", 8), by_memory("d", 9), meta=annotated(compute_slices="3"))
+    assert [str(each.ask) for each in needed_slices(made)] == [
+        "8gb or more with 3g or more",
+        "9gb or more with 3g or more",
+    ]
+
+
+@pytest.mark.parametrize(
+    "limits, meta, message",
+    [
+        pytest.param({"gpu.das.com/mig-any": "1"}, {}, "where a container asks for gpu.das.com/mem alone", id="alone"),
+        pytest.param({"gpu.das.com/mig-any": "2", "gpu.das.com/mem": "8"}, {}, "adds, once", id="two of them"),
+        pytest.param({"gpu.das.com/mig-any": "1", "gpu.das.com/mem": "8Gi"}, {}, "8Gi is not a number of GB", id="8Gi"),
+        pytest.param(
+            {"gpu.das.com/mig-any": "1", "gpu.das.com/mem": "8"}, annotated(fit="loose"), "is 'loose'; write", id="fit"
+        ),
+        pytest.param(
+            {"gpu.das.com/mig-any": "1", "gpu.das.com/mem": "8"},
+            annotated(compute_slices="many"),
+            "is 'many', not a number of compute slices",
+            id="compute",
+        ),
+    ],
+)
+def test_an_ask_by_memory_that_cannot_be_read(limits, meta, message):
+    with pytest.raises(BadInput, match=message):
+        needed_slices(pod({"name": "c", "resources": {"limits": limits}}, meta=meta))
 
 
 @pytest.mark.parametrize("number", ["1", "128", 128])

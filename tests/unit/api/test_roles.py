@@ -6,7 +6,7 @@ from instaslice.api import names, roles
 
 WHO = {"kind": "ServiceAccount", "namespace": "slices", "name": "controller"}
 CONTROLLER = roles.controller()
-ALL_FLAGS = roles.controller(taint_nodes=True, static_mig_labels=True, keep_quotas=True, autoscaling_hints=True)
+ALL_FLAGS = roles.controller(**dict.fromkeys(roles.CONTROLLER_FLAGS, True))
 ALL = {
     "controller": CONTROLLER,
     "controller-flags": ALL_FLAGS,

@@ -94,9 +94,11 @@ def test_a_line_of_a_waiting_pod(capsys, changes, line):
     "name, remedy",
     [
         pytest.param(
-            "node/a", "ds/a or rs/a; of a node: instaslice status --node a", id="a node has a command of its own"
+            "node/a",
+            "ds/a, rs/a or workload/a; of a node: instaslice status --node a",
+            id="a node has a command of its own",
         ),
-        pytest.param("svc/a", "ds/a or rs/a", id="what has no pods"),
+        pytest.param("svc/a", "ds/a, rs/a or workload/a", id="what has no pods"),
     ],
 )
 def test_another_kind_is_refused_with_what_is_explained(name, remedy):
@@ -153,7 +155,7 @@ async def test_a_user_who_may_read_one_namespace_only_is_told_what_its_pods_say_
     grant = "grant `list` on pods, nodes and instaslices.gpu.das.com in the whole cluster"
     with pytest.raises(InstasliceError, match=r"kubectl create clusterrolebinding .*; or leave out -A"):
         await look(server.client(), None, "adaptive")
-    cluster, explainer = await look(server.client(), "team-a", "adaptive")
+    cluster, explainer, *_ = await look(server.client(), "team-a", "adaptive")
     said = explainer.explain(cluster.pods[0])
     assert said.quoted and said.left_out[0].endswith(grant)
     server.refuse("GET", "pods", 403, times=2)

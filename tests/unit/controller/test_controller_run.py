@@ -20,6 +20,7 @@ from instaslice.errors import leaves
 from instaslice.kube.core import EVENTS, PODS
 from instaslice.kube.meta import ObjectMeta
 from instaslice.kube.quotas import RESOURCE_QUOTAS, ResourceQuota, ResourceQuotaSpec
+from instaslice.kueue.objects import ADMISSION_CHECKS, AdmissionCheck, AdmissionCheckSpec
 from instaslice.placement import policies
 
 SPEC = Call("PATCH", "instaslices")
@@ -416,6 +417,7 @@ WRITTEN_WITH = {
     "static_mig_labels": "nodes",
     "keep_quotas": "resourcequotas",
     "autoscaling_hints": "priorityclasses",
+    "admission_check": "admissionchecks",
 }
 """Flag → the kind that is patched with it alone."""
 
@@ -432,6 +434,8 @@ async def test_what_the_controller_asks_for_is_granted_with_its_flags(flags):
     meta = ObjectMeta(namespace="team", name="gpus")
     spec = ResourceQuotaSpec(hard={"requests.nvidia.com/mig-7g.40gb": "2"})
     world.server.put(RESOURCE_QUOTAS, ResourceQuota(metadata=meta, spec=spec))
+    check = AdmissionCheckSpec(controller_name=names.PLACEMENT_CHECK)
+    world.server.put(ADMISSION_CHECKS, AdmissionCheck(metadata=ObjectMeta(name="slices"), spec=check))
     async with plant.running():
         for _ in range(3):
             world.add_pod("7g.40gb", cpu="2")

@@ -384,7 +384,9 @@ CREATING = msgspec.structs.replace(MINE, state=AllocationState.CREATING)
 STAGES = [
     pytest.param(world([waiting("w", "1g.5gb"), *map(running, FULL)], [instaslice(*FULL)]), Stage.WAITING, id="waits"),
     pytest.param(
-        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]), Stage.HELD, id="Kueue comes first"
+        world([pod("w", "1g.5gb", gates=[GATE, "kueue.x-k8s.io/admission"])]),
+        Stage.HELD_BY_KUEUE,
+        id="Kueue comes first",
     ),
     pytest.param(world([waiting()], [instaslice(CREATING, slices=[])]), Stage.CREATING, id="slices being made"),
     pytest.param(
@@ -460,3 +462,28 @@ def test_explaining_changes_nothing_and_says_the_same_twice():
     here = with_held(FULL, waiting())
     assert told(here) == told(here)
     assert here.now == NOW
+
+
+@pytest.mark.parametrize(
+    "asks, held, message, ruled_out",
+    [
+        pytest.param(8, FULL, "1g.10gb wastes least for 8 GB", {"1g.10gb needs 2 free"}, id="its profile is taken"),
+        pytest.param(45, [], "profile 45gb or more does not exist on any node", {"none of its GPUs has 45gb"}, id="no"),
+    ],
+)
+def test_a_pod_that_asks_by_memory_and_waits(asks, held, message, ruled_out):
+    here = with_held(held, pod("w", by_memory=asks, gates=[GATE]))
+    found = told(here)
+    assert (found.stage, found.asks) == (Stage.WAITING, {f"{asks}gb or more": 1})
+    assert message in found.message
+    assert [reason.startswith(tuple(ruled_out)) for reason in found.nodes] == [True]
+    assert bool(found.could) == bool(held)
+    assert [each.holds for each in found.held_by] == [{"7g.40gb": 1} for _ in held]
+
+
+def test_a_pod_that_asks_by_memory_and_runs():
+    held = allocation("w", "1g.10gb", 0, asked_gb=8)
+    mine = requested(pod("w", by_memory=8, on="gpu-0", given=[uuid(held)]))
+    found = told(world([mine], [instaslice(held)]))
+    assert "1g.10gb for 8 GB at 0 of GPU 0 on node gpu-0" in found.message
+    assert [each.profile for each in found.slices] == ["1g.10gb"]

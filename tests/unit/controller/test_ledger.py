@@ -9,6 +9,7 @@ from small_worlds import allocation, instaslice, made, uuid
 from instaslice.api.instaslice import AllocationState, Health, PodRef, SliceState
 from instaslice.api.pods import NeededSlice
 from instaslice.controller.ledger import MOST_MODELS, Ledger
+from instaslice.geometry import MemoryAsk
 from instaslice.placement import Demand, Plan, policies
 
 ONE = allocation("one", "1g.5gb", 0)
@@ -82,6 +83,15 @@ def held_by(slice_, holder):
 )
 def test_which_slices_a_pod_is_believed_to_hold(wants, uuids, slices, believed):
     assert restored(wants, uuids, *slices) is believed
+
+
+@pytest.mark.parametrize("gb, believed", [(5, True), (3, True), (6, False)])
+def test_a_slice_by_memory_is_believed_where_it_is_enough(gb, believed):
+    found = ledger(instaslice(slices=[FOREIGN]))
+    wants = [NeededSlice("main", f"{gb}gb or more", MemoryAsk(gb))]
+    pod = PodRef(namespace="team-a", name="one", uid="uid-one")
+    assert found.restore(pod, wants, "gpu-0", ["MIG-1"], "again", 1.0) is believed
+    assert [each.asked_gb for each in found.nodes["gpu-0"].spec().allocations] == ([gb] if believed else [])
 
 
 def test_each_container_gets_the_slice_of_its_profile_whatever_the_order_of_the_names():

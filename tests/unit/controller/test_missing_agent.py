@@ -133,7 +133,8 @@ def leased(thing):
 
 
 NOTHING = {"gpu.das.com/mem": "0"} | dict.fromkeys(
-    (f"{names.RESOURCE}{each}" for each in ("1g.5gb", "1g.5gb.me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb")), "0"
+    (f"{names.RESOURCE}{each}" for each in ("1g.5gb", "1g.5gb.me", "1g.10gb", "2g.10gb", "3g.20gb", "4g.20gb", "any")),
+    "0",
 )
 GONE = {**NOTHING, f"{names.RESOURCE}7g.40gb": None}
 

@@ -6,7 +6,9 @@ from fitting import affinity, container, node, pod
 from instaslice.controller.node_shapes import MOST, NodeShapes
 
 A100 = {"cpu": "64", "memory": "512Gi", "pods": "250", "gpu.das.com/mem": "80", "gpu.das.com/mig-3g.20gb": "4"}
+A100["gpu.das.com/mig-any"] = "14"
 H100 = {"cpu": "96", "memory": "1Ti", "pods": "250", "gpu.das.com/mem": "160", "gpu.das.com/mig-3g.40gb": "4"}
+H100["gpu.das.com/mig-any"] = "14"
 MANAGED = {"key": "gpu.das.com/managed", "effect": "NoSchedule"}
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
@@ -27,9 +29,18 @@ def asking(profile="mig-3g.20gb", slices=1, gb=20, **more):
     return pod(container(cpu=more.pop("cpu", "1"), **wanted), tolerations=more.pop("tolerations", tolerations), **more)
 
 
+def by_memory(gb):
+    wanted = {"gpu.das.com/mig-any": "1", "gpu.das.com/mem": str(gb)}
+    asked = {"name": "main", "resources": {"limits": wanted, "requests": wanted}}
+    return pod(asked, tolerations=[{"key": "gpu.das.com/managed", "operator": "Exists"}])
+
+
 @pytest.mark.parametrize(
     "waiting, memory",
     [
+        pytest.param(by_memory(15), 80, id="a slice of the kind is large enough"),
+        pytest.param(by_memory(35), 160, id="one of another kind is"),
+        pytest.param(by_memory(45), None, id="no slice is, whatever the memory of all of them together"),
         pytest.param(asking(), 80, id="a kind that fits"),
         pytest.param(asking("mig-3g.40gb", gb=40), 160, id="another kind, unready though its node is"),
         pytest.param(asking(slices=4), 80, id="a whole node"),

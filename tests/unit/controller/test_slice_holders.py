@@ -228,7 +228,7 @@ def test_all_that_waits_is_listed_as_the_queue_would_serve_it():
         ("urgent", Stage.WAITING),
         ("early", Stage.WAITING),
         ("late", Stage.WAITING),
-        ("gated", Stage.HELD),
+        ("gated", Stage.HELD_BY_KUEUE),
         ("raw", Stage.NOT_OURS),
     ]
     assert found[1].asks == {"1g.5gb": 2}

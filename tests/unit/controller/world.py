@@ -51,6 +51,7 @@ from instaslice.kube.core import (
 from instaslice.kube.core import SchedulingGate as Gate
 from instaslice.kube.errors import KubeError
 from instaslice.kube.meta import ObjectMeta, OwnerReference, key_of
+from instaslice.kueue.objects import ADMISSION_CHECKS, KUEUE_WORKLOADS, RESOURCE_FLAVORS
 from instaslice.placement import policies
 
 A100 = models.named("A100-40GB")
@@ -65,7 +66,7 @@ class Stepped(Controller):
             policies.named(world.policy),
             clock=world.clock,
             rng=Random(world.rng.random()),
-            settings=Settings(limits=world.limits),
+            settings=Settings(limits=world.limits, admission_check=world.admission_check),
             leads=lambda: world.leading,
         )
         self._note("write_spec", lambda node, **_: world.unwritten.add(node))
@@ -85,8 +86,9 @@ class Stepped(Controller):
 
 
 class World:
-    def __init__(self, seed=0, policy="adaptive", **limits):
+    def __init__(self, seed=0, policy="adaptive", admission_check=False, **limits):
         self.rng = Random(seed)
+        self.admission_check = admission_check
         self.policy = policy
         self.clock = FakeClock(start=0.0)
         self.limits = Limits(**limits)
@@ -103,7 +105,9 @@ class World:
         self.leading = True  # whether the controller may take itself for the leader
         self.contested = False  # whether writes of another leader came
         self.controller = None  # while none runs
-        for resource, mirror in ((NODES, self.nodes), (INSTASLICES, self.instaslices), (PODS, self.pods)):
+        self.workloads = {}  # of Kueue, by name
+        mirrors = {NODES: self.nodes, INSTASLICES: self.instaslices, PODS: self.pods, KUEUE_WORKLOADS: self.workloads}
+        for resource, mirror in {**mirrors, ADMISSION_CHECKS: {}, RESOURCE_FLAVORS: {}}.items():
             self.server.on_change(resource, partial(self._changed, resource, mirror))
         self.begin()
 
@@ -186,7 +190,9 @@ class World:
             mirror[name] = new
         if self.controller is None or resource in self.lagging:
             return
-        cache = _caches(self.controller)[resource]
+        cache = _caches(self.controller).get(resource)
+        if cache is None:
+            return
         with self._term():
             if new is None:
                 cache.remove(old)
@@ -316,6 +322,7 @@ class World:
         found += [("ungate", uid) for uid in self.ungates]
         found += [("fail", uid) for uid in self.failing]
         found += [("decide", "")] if self.woken else []
+        found += [("answer", uid) for uid in self._undecided()]
         found += [("hear", resource.plural) for resource in self.lagging]
         found += [("agent", name) for name in self.instaslices if name not in self.mute and self._agent_work(name)]
         found += [("bind", uid) for uid, pod in self.pods.items() if self._bindable(pod)]
@@ -347,6 +354,14 @@ class World:
         """The time passes; the controller has set its alarm if it has something to do then."""
         self.now += seconds
         self.settle()
+
+    def _undecided(self):
+        """The workloads whose AdmissionCheck is about to be written."""
+        watch = self.controller and self.controller.kueue
+        return list(watch.check.decisions) if watch else []
+
+    def _do_answer(self, uid):
+        _run(self.controller.kueue.write(uid))
 
     def _do_write(self, name):
         self._turn(self.unwritten, name, self.controller._write)
@@ -471,6 +486,7 @@ class World:
                 *(tracked.grant for tracked in record.allocations.values()),
                 *record.foreign_slices.values(),
                 *record.quarantined,
+                *(each for each in ledger.held.grants() if each.node == record.name),
             ]
             for gpu in record.gpus:
                 counted = sorted((each.want, each.start) for each in grants if each.gpu == gpu)
@@ -480,7 +496,9 @@ class World:
             for uid, pod in self.pods.items()
             if not (pod.spec.scheduling_gates or pod.spec.node_name or pod.ended or uid in ledger.reservations)
         ]
-        if self.objects_went or waits_in_vain:  # what was promised counts until its pod is looked at again, or fails
+        if (
+            self.objects_went or waits_in_vain or len(ledger.held)
+        ):  # what was promised counts until its pod is looked at again, or fails
             return
         where = {uid: pod.spec.node_name for uid, pod in self.pods.items() if not pod.ended and pod.spec.node_name}
         where = {
@@ -508,7 +526,15 @@ class World:
 
 
 def _caches(controller):
-    return {NODES: controller.nodes, INSTASLICES: controller.instaslices, PODS: controller.pods}
+    found = {NODES: controller.nodes, INSTASLICES: controller.instaslices, PODS: controller.pods}
+    if controller.kueue is not None:
+        watch = controller.kueue
+        found |= {
+            KUEUE_WORKLOADS: watch.workloads,
+            ADMISSION_CHECKS: watch.checks,
+            RESOURCE_FLAVORS: watch.flavors,
+        }
+    return found
 
 
 _SUSPENDED = object()

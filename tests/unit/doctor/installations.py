@@ -38,7 +38,7 @@ def behind_a_service(**config):
     return webhook(clientConfig=config)
 
 
-GUARDED = ("gpu.das.com/requested", "gpu.das.com/mig-uuids", "gpu.das.com/node")
+GUARDED = ("gpu.das.com/requested", "gpu.das.com/mig-uuids", "gpu.das.com/node", "gpu.das.com/given")
 
 
 def policy(name="instaslice-pods", failure="Fail", guarded=GUARDED):

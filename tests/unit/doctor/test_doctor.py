@@ -34,6 +34,15 @@ def two(second):
     return world([A, b], [instaslice(GI_ONE, second)])
 
 
+TEN = allocation("a", "1g.10gb", 0, asked_gb=8)
+
+
+def by_memory(gb, held, *profiles):
+    """A pod that asks for so much memory, and for these profiles, and holds this."""
+    asking = pod("a", *profiles, by_memory=gb, on="gpu-0", given=[uuid(each) for each in held])
+    return world([asking], [instaslice(*held)])
+
+
 CERTAIN, PASSING = False, True
 
 BROKEN = [
@@ -144,6 +153,27 @@ BROKEN = [
         Invariant.POD_HAS_SLICES,
         CERTAIN,
         id="two asked for, one held",
+    ),
+    pytest.param(by_memory(8, [TEN]), None, None, id="8 GB asked for, a 1g.10gb held"),
+    pytest.param(by_memory(11, [TEN]), Invariant.POD_HAS_SLICES, CERTAIN, id="less memory than asked for"),
+    pytest.param(
+        by_memory(8, [changed(TEN, asked_gb=0)]),
+        Invariant.POD_HAS_SLICES,
+        CERTAIN,
+        id="memory asked for, a slice held that the kubelet knows by its profile",
+    ),
+    pytest.param(by_memory(8, [changed(TEN, container="x")]), Invariant.POD_HAS_SLICES, CERTAIN, id="of another one"),
+    pytest.param(
+        by_memory(8, [changed(TEN, start=2), changed(GI_ONE, id="uid-a-x-1")], "1g.5gb"),
+        None,
+        None,
+        id="by memory and by profile",
+    ),
+    pytest.param(
+        by_memory(5, [changed(GI_ONE, asked_gb=5)], "1g.5gb"),
+        Invariant.POD_HAS_SLICES,
+        CERTAIN,
+        id="one slice does not do for both",
     ),
     pytest.param(
         with_a(promised=changed(GI_ONE, state=AllocationState.DELETING)),

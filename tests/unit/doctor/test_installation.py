@@ -199,7 +199,7 @@ FAULTS = [
         {"policies": [policy(guarded=["gpu.das.com/node"]), policy(BOTH[1])]},
         "policies-bound",
         POLICY,
-        "does not look at gpu.das.com/requested, gpu.das.com/mig-uuids (validations)",
+        "does not look at gpu.das.com/requested, gpu.das.com/mig-uuids, gpu.das.com/given (validations)",
         id="a policy that was emptied",
     ),
     pytest.param(
@@ -392,6 +392,8 @@ FINE = [
         pytest.param("limits.nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits"),
         pytest.param("nvidia.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="the name alone"),
         pytest.param("limits.gpu.das.com__mig-1g.5gb", "requests.gpu.das.com/mig-1g.5gb", id="limits, of our name"),
+        pytest.param("limits.gpu.das.com__mem", "requests.gpu.das.com/mem", id="limits, of memory"),
+        pytest.param("gpu.das.com__mem", "requests.gpu.das.com/mem", id="memory alone"),
     ],
 )
 def test_a_quota_on_what_kubernetes_never_counts_is_found_unless_another_counts(item, instead):

@@ -12,13 +12,14 @@ from hypothesis import HealthCheck, assume, given, settings
 from mutated_objects import clusters, histories
 from small_worlds import GEOMETRY, allocation, instaslice, made, node, pod, uuid, world
 
+from instaslice.api import names
 from instaslice.api.instaslice import AllocationState
 from instaslice.api.names import GATE
 from instaslice.api.pods import needed_slices
 from instaslice.controller.explain import Explainer, Stage
 from instaslice.controller.requests import effective
 from instaslice.doctor import Invariant, ObservedCluster, examine
-from instaslice.doctor.requested import requested_amounts, requested_slices, requests_slices
+from instaslice.doctor.requested import requested_amounts, requested_memory, requested_slices, requests_slices
 from instaslice.errors import InstasliceError
 from instaslice.kube.client import Client
 from instaslice.kube.clock import SystemClock
@@ -61,7 +62,7 @@ def test_every_pod_of_any_world_is_explained(cluster):
 @given(mutated_objects.pods(most=6))
 def test_the_doctor_counts_as_the_controller_does(odd):
     try:
-        counted = requested_slices(odd)
+        counted, memory = requested_slices(odd), requested_memory(odd)
     except InstasliceError:
         # Zero, or three and a half, in whatever words: of such a pod the controller wants nothing either.
         with pytest.raises(InstasliceError):
@@ -72,7 +73,8 @@ def test_the_doctor_counts_as_the_controller_does(odd):
     except InstasliceError:
         # The controller takes no `1k`; the kubelet would.
         return
-    assert counted == Counter(each.profile for each in expected)
+    assert counted == Counter(each.profile for each in expected if each.ask is None)
+    assert memory == {each.container: each.ask.gb for each in expected if each.ask is not None}
     assert requests_slices(odd) or not expected
 
 
@@ -115,6 +117,28 @@ def of(containers, init=()):
 def test_how_many_slices_a_pod_has_at_one_time(containers, init, expected):
     assert requested_slices(of(containers, init)) == expected
     assert Counter(each.profile for each in needed_slices(of(containers, init))) == expected
+
+
+def memory(gb):
+    return {names.MEMORY: str(gb), names.ANY_SLICE: "1"}
+
+
+@pytest.mark.parametrize(
+    "containers, init, expected",
+    [
+        pytest.param([memory(8), ONE, memory(9)], [], {"c0": 8, "c2": 9}, id="containers have their own"),
+        pytest.param([memory(8)], [(memory(3), ""), (memory(20), "")], {"c0": 20}, id="init containers leave theirs"),
+        pytest.param([memory(8)], [(memory(3), "Always")], {"i0": 3, "c0": 8}, id="a sidecar keeps its own"),
+        pytest.param(
+            [memory(8), memory(7)], [(memory(30), ""), (memory(3), "Always"), (memory(9), "")],
+            {"i1": 30, "c0": 9, "c1": 7}, id="a sidecar gets what an init container left",
+        ),
+        pytest.param([{}], [(memory(3), "")], {"i0": 3}, id="nobody gets it"),
+    ],
+)  # fmt: skip
+def test_how_much_memory_a_pod_has_by_container(containers, init, expected):
+    assert requested_memory(of(containers, init)) == expected
+    assert {each.container: each.ask.gb for each in needed_slices(of(containers, init)) if each.ask} == expected
 
 
 HELD = allocation("a", "1g.5gb", 0)
@@ -288,7 +312,7 @@ def test_capacity_is_compared_as_a_quantity():
     geometry = msgspec.structs.replace(GEOMETRY, name="large", profiles=tuple(profiles))
     thing = listed(with_status(instaslice(), models=(geometry,)), model="large")
     others = {f"gpu.das.com/mig-{each.name.replace('+', '.')}": None for each in GEOMETRY.profiles}
-    told = {**others, "gpu.das.com/mig-7g.40gb": "2"}
+    told = {**others, "gpu.das.com/mig-7g.40gb": "2", "gpu.das.com/mig-any": "2"}
     assert examine(world([], [thing], [node(**told, **{"gpu.das.com/mem": "2k"})])) == []
     (found,) = examine(world([], [thing], [node(**told, **{"gpu.das.com/mem": "1k"})]))
     assert "gpu.das.com/mem 1000 instead of 2000" in found.message

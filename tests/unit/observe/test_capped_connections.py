@@ -401,6 +401,30 @@ async def test_a_newcomer_displaces_one_that_waits_of_the_address_with_most(serv
         assert [await each for each in newcomers]
 
 
+async def test_newcomers_displace_those_of_an_address_that_has_kept_others_waiting(serve, limited, monkeypatch):
+    """Before those of others, however few it has: many such addresses leave each of a burst its place."""
+    monkeypatch.setattr(connections, "MOST", 1)
+    monkeypatch.setattr(connections, "MOST_OPEN", 4)
+    third = "127.0.0.3"
+    async with serve() as served:
+
+        async def stall(*hosts):
+            for host in hosts:
+                there = len(limited[-1].open)
+                held.append(await served.stall(host))
+                await until(lambda there=there: len(limited[-1].open) == there + 1)
+
+        held = []
+        await stall(OTHER, OTHER, third, third)
+        served.clock.advance(PATIENCE)
+        await ended(held[0][0])
+        await until(lambda: len(limited[-1].open) == 3)
+        await stall(OTHER)
+        for _ in range(2):
+            await served.stall()
+        await until(lambda: sorted(limited[-1].open.values()) == ["127.0.0.1"] * 2 + [third] * 2)
+
+
 async def test_who_waits_too_long_leaves_the_queue(serve, limited, monkeypatch):
     monkeypatch.setattr(connections, "MOST_OF_ONE", 0)
     async with serve() as served:

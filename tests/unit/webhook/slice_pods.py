@@ -5,7 +5,7 @@ import copy
 import manifests
 import msgspec
 
-from instaslice.webhook.largest_node import LargestNode
+from instaslice.api.largest_node import LargestNode
 from instaslice.webhook.mutation import TOLERATION, mutate
 from instaslice.webhook.review import AdmissionPod
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from slice_pods import container, mutated, patched, pod
 
 from instaslice.api import names
+from instaslice.api.largest_node import LargestNode
 from instaslice.geometry.models import known
 from instaslice.geometry.names import ProfileName
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.mutation import mutate, reapplied
 from instaslice.webhook.review import AdmissionPod
 
@@ -34,7 +34,7 @@ OURS_FIVE, OURS_TEN, MEM = "gpu.das.com/mig-1g.5gb", "gpu.das.com/mig-2g.10gb", 
         pytest.param({FIVE: "2", TEN: "1"}, None, {OURS_FIVE: "2", OURS_TEN: "1", MEM: "20"}, id="two profiles"),
         pytest.param({OURS_FIVE: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="asked for by our own name"),
         pytest.param({f"{FIVE}.me": "1"}, None, {f"{OURS_FIVE}.me": "1", MEM: "5"}, id="media extensions"),
-        pytest.param({FIVE: "1", MEM: "1"}, None, {OURS_FIVE: "1", MEM: "5"}, id="the memory follows the slices"),
+        pytest.param({FIVE: "1", MEM: "5"}, None, {OURS_FIVE: "1", MEM: "5"}, id="with the memory that it comes to"),
         pytest.param(
             {"nvidia.com/mig-1g.24gb.me.all": "1"},
             None,

@@ -7,9 +7,9 @@ import pytest
 from slice_pods import container, mutated, pod
 
 from instaslice.api import names
+from instaslice.api.errors import Rejected
+from instaslice.api.largest_node import MAX_SUGGESTIONS, LargestNode
 from instaslice.geometry import ProfileName, models
-from instaslice.webhook.errors import Rejected
-from instaslice.webhook.largest_node import MAX_SUGGESTIONS, LargestNode
 from instaslice.webhook.mutation import WRITTEN_LATER
 
 FIVE, TEN = "nvidia.com/mig-1g.5gb", "nvidia.com/mig-2g.10gb"

@@ -14,11 +14,11 @@ from slice_pods import container, mutated, pod
 from waiting import until
 
 from instaslice.api import names
+from instaslice.api.largest_node import LargestNode
 from instaslice.kube.config import load_pair
 from instaslice.observe.connections import PATIENCE
 from instaslice.webhook import server
 from instaslice.webhook.certificates import Lifetimes, advance
-from instaslice.webhook.largest_node import LargestNode
 from instaslice.webhook.server import PATH, Webhook, serving
 
 

@@ -16,7 +16,8 @@ from instaslice.agent.kubelet.device_ids import (
     DeviceId,
     PodSlice,
     SliceAddress,
-    profile_of,
+    described,
+    kind_of,
 )
 from instaslice.agent.kubelet.device_plugin import NoSlice
 from instaslice.agent.kubelet.paths import NodePaths
@@ -78,13 +79,14 @@ class DeviceHolders:
 
     def allocate(self, devices: Sequence[DeviceId], wanted: Sequence[Allocation]) -> None:
         """Hand out ids to a container that is not known yet. Raises NoSlice where there are fewer slices than ids."""
-        for profile in {profile_of(each) for each in devices}:
-            count = sum(profile_of(each) == profile for each in devices)
-            free = self._assignments.free(profile, wanted, self.held - set(devices))
+        for kind in {kind_of(each) for each in devices}:
+            count = sum(kind_of(each) == kind for each in devices)
+            free = self._assignments.free(kind, wanted, self.held - set(devices))
             if count > free:
+                asked = f"{count} slice{'s' if count > 1 else ''} {described(kind)}"
                 raise NoSlice(
-                    f"{count} slice{'s' if count > 1 else ''} of {profile} requested, and {free} there that no pod "
-                    "holds; slices are created for pods that went through InstaSlice's webhook: create the pod again"
+                    f"{asked} requested, and {free} there that no pod holds; slices are created for pods that went "
+                    "through InstaSlice's webhook: create the pod again"
                 )
         for each in devices:
             self._open_since[each] = self._clock.monotonic()
@@ -138,7 +140,7 @@ class DeviceHolders:
             if self._open_for(each, now) >= UNEXPECTED_SECONDS:
                 self._warn_once(
                     {each},
-                    f"{holder} asks for a slice {profile_of(each)} that is not "
+                    f"{holder} asks for a slice {described(kind_of(each))} that is not "
                     "reserved for it, and will not start: create the pod again, through InstaSlice's webhook",
                 )
 

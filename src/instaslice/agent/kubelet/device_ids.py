@@ -3,18 +3,27 @@
 Pure. The kubelet knows a fixed number of ids for each profile (`1g.5gb-3`). It says first that an id is taken and only
 then, through another API, by which container. So an id is *open* until its holder is known, and is then bound to the
 slice that was allocated to the pod. No container ever gets the slice of another, in whatever order pods are admitted.
+
+A container that asks for memory gets an id of a kind of its own (`any-3`), which stands for a slice of any profile that
+was allocated to this container by memory: never for one that a container asked for by its profile, and the other way
+around.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import NamedTuple, NewType
+from typing import Final, NamedTuple, NewType
 
 import msgspec
 
+from instaslice.api import names
 from instaslice.api.instaslice import Allocation
 from instaslice.drivers import Slice
 from instaslice.geometry import ProfileName
 
 DeviceId = NewType("DeviceId", str)
+DeviceKind = NewType("DeviceKind", str)
+"""A profile, or ANY."""
+ANY: Final = DeviceKind("any")
+"""The kind of ids for slices that are asked for by memory."""
 
 
 class DeviceHolder(NamedTuple):
@@ -66,14 +75,27 @@ class PodSlice(msgspec.Struct, frozen=True):
         return SliceAddress(self.gpu, self.profile, self.start)
 
 
-def device_id(profile: str, number: int) -> DeviceId:
-    """Also the name of the CDI device, in which `+` is not allowed."""
-    return DeviceId(f"{ProfileName.parse(profile).resource.removeprefix('mig-')}-{number}")
+def device_id(resource: str, number: int) -> DeviceId:
+    """`resource` is the name of a resource or of a profile. Also the name of the CDI device, in which `+` is not
+    allowed."""
+    kind = ANY if resource == names.ANY_SLICE else ProfileName.parse(resource).resource.removeprefix("mig-")
+    return DeviceId(f"{kind}-{number}")
 
 
-def profile_of(device: DeviceId) -> str:
+def kind_of(device: DeviceId) -> DeviceKind:
     """Raises UnknownProfile."""
-    return str(ProfileName.parse(device.rpartition("-")[0]))
+    kind = device.rpartition("-")[0]
+    return ANY if kind == ANY else DeviceKind(str(ProfileName.parse(kind)))
+
+
+def described(kind: DeviceKind) -> str:
+    """For a sentence: which slices such ids stand for."""
+    return "by memory" if kind == ANY else f"of {kind}"
+
+
+def kind_for(allocation: Allocation) -> DeviceKind:
+    """The kind of the ids that may stand for its slice."""
+    return ANY if allocation.asked_gb else DeviceKind(allocation.profile)
 
 
 class DeviceAssignments:
@@ -82,14 +104,14 @@ class DeviceAssignments:
     def __init__(self, by_id: Mapping[DeviceId, PodSlice | None] | None = None) -> None:
         self.by_id: dict[DeviceId, PodSlice | None] = dict(by_id or {})
 
-    def free(self, profile: str, wanted: Iterable[Allocation], held: Iterable[DeviceId]) -> int:
-        """How many slices of a profile are behind none of the ids `held`.
+    def free(self, kind: DeviceKind, wanted: Iterable[Allocation], held: Iterable[DeviceId]) -> int:
+        """How many slices that ids of a kind may stand for are behind none of the ids `held`.
 
         An id that is bound but that no container holds does not count: a kubelet that lost its checkpoint gives the
         container another one.
         """
         taken = {self.by_id.get(each) for each in held}
-        return sum(each.profile == profile and PodSlice.of(each) not in taken for each in wanted)
+        return sum(kind_for(each) == kind and PodSlice.of(each) not in taken for each in wanted)
 
     def open(self, devices: Iterable[DeviceId]) -> None:
         """The kubelet gives these to a container: the previous holder has ended."""
@@ -129,13 +151,13 @@ class DeviceAssignments:
 
     def in_use(self, slices: Iterable[Slice], holders: Mapping[DeviceId, Sequence[DeviceHolder]]) -> dict[Slice, str]:
         """Those of the slices that a container holds, and which. An id that is open, or that we have never seen, may
-        stand for any slice of its profile."""
+        stand for any slice of its profile, or for any at all."""
         found: dict[Slice, str] = {}
         for each, (holder, *_) in holders.items():
-            bound, profile = self.by_id.get(each), profile_of(each)
+            bound, kind = self.by_id.get(each), kind_of(each)
             for held in slices:
                 place = SliceAddress.of(held)
-                if profile == place.profile and (bound is None or (bound.gpu, bound.start) == (place.gpu, place.start)):
+                if place == bound.address if bound is not None else kind in (ANY, place.profile):
                     found[held] = str(holder)
         return found
 
@@ -160,17 +182,19 @@ def _slice_for(
     taken: Set[PodSlice],
     same_container: bool,
 ) -> PodSlice | None:
-    """The first slice of the id's profile that is allocated to a holder and that no other id stands for."""
-    profile = profile_of(device)
+    """The first slice that the id may stand for, is allocated to a holder, and has no other id."""
+    kind = kind_of(device)
     for each in wanted:
         own = PodSlice.of(each)
-        if each.profile != profile or own in taken:
+        if kind_for(each) != kind or own in taken:
             continue
-        if any(one.owns(each) and (not same_container or one.container == each.container) for one in holders):
+        # Slices that a pod asks for by memory differ: each is for its container alone.
+        exact = same_container or kind == ANY
+        if any(one.owns(each) and (not exact or one.container == each.container) for one in holders):
             return own
     return None
 
 
 def _order(device: DeviceId) -> tuple[str, int]:
-    profile, _, number = device.rpartition("-")
-    return profile, int(number)
+    kind, _, number = device.rpartition("-")
+    return kind, int(number)

@@ -4,6 +4,8 @@ finite_range    numbers on the command line
 object_name     names of Kubernetes objects
 gpu_model       GPU models
 completions     what the shell completes a word to
+command_group   commands that are imported when they are called
+quantity        amounts of a resource
 cluster_options  options that say which cluster
 given_flags     flags that the user wrote, and those without effect
 program_source  options that say where the programs of a local cluster come from
@@ -17,6 +19,9 @@ documents       JSON and YAML for programs
 plain_text      text of a cluster in one line, without control characters
 explanations    why pods wait, as text and as a table
 explained_workloads  what is read to explain the pods of a Deployment, a StatefulSet or a Job
+kueue_lines     why Kueue holds a workload, as text
+held_workloads  what is read of Kueue to say so
+ages            how long ago something was
 plain_table     tables of plain text
 fleet_picture   the fleet, for `instaslice status`
 gpu_lines       its GPUs, as bars or with a character per memory slice

@@ -20,6 +20,7 @@ from instaslice.kube.core import NAMESPACES, PODS, PartialObjectMetadata
 from instaslice.kube.resource import Resource
 from instaslice.kube.transport import Persistence
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS, STATEFUL_SETS
+from instaslice.kueue.objects import KUEUE_WORKLOADS
 
 AT_ONCE: Final = Persistence(answer_seconds=2.0, attempts=1)
 """For somebody who has just pressed the tab key."""
@@ -28,6 +29,7 @@ WORKLOADS: Final[dict[str, Resource[Any]]] = {
     "deploy": DEPLOYMENTS,
     "job": JOBS,
     "sts": STATEFUL_SETS,
+    "workload": KUEUE_WORKLOADS,
 }
 
 

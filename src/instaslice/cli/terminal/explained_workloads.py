@@ -18,6 +18,7 @@ from instaslice.kube.errors import Forbidden, KubeError, NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.resource import Resource
 from instaslice.kube.workloads import DAEMON_SETS, DEPLOYMENTS, JOBS, REPLICA_SETS, STATEFUL_SETS, WorkloadResource
+from instaslice.kueue.hold import KueueHold
 
 KINDS: Final[dict[str, Resource[Any]]] = {
     **dict.fromkeys(("deploy", "deployment", "deployments"), DEPLOYMENTS),
@@ -37,6 +38,8 @@ class WorkloadAnswer(msgspec.Struct, frozen=True, kw_only=True):
     workload: str
     message: str
     """Why pods are missing, or how it has ended; "" where all are there."""
+    kueue: KueueHold | None = None
+    """What Kueue says, if it holds it."""
     pods: list[Explanation]
     """With those that have ended."""
 

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
+from instaslice.cli.terminal.ages import age
+from instaslice.cli.terminal.kueue_lines import kueue_lines
 from instaslice.cli.terminal.plain_table import table_lines
 from instaslice.cli.terminal.plain_text import echo
 from instaslice.controller.explanation import Explanation, Stage, WaitingPod
 from instaslice.controller.slice_holders import Holder
 from instaslice.kube.core import Pod
+from instaslice.kueue.hold import KueueHold
 
 MOST_NODES: Final = 4
 """Nodes or pods named on one line."""
@@ -23,6 +26,8 @@ def text(explanation: Explanation, now: datetime) -> None:
     if explanation.asks:
         echo(f"  asks for  {_slices(explanation.asks)}")
     echo(f"  {explanation.message}")
+    if explanation.kueue is not None:
+        hold(explanation.kueue, now)
     for each in explanation.left_out:
         echo(f"  left out  {each}")
     for place in explanation.slices:
@@ -32,6 +37,12 @@ def text(explanation: Explanation, now: datetime) -> None:
         echo(f"  slice     {where}, for container {place.container}: {place.state}{uuid}")
     if explanation.stage is Stage.WAITING and not explanation.quoted:
         _waiting(explanation, now)
+
+
+def hold(found: KueueHold, now: datetime) -> None:
+    """Print what Kueue says, under a headline that is printed."""
+    for line in kueue_lines(found, now):
+        echo(line)
 
 
 def ended(pods: Sequence[Pod]) -> None:
@@ -104,14 +115,3 @@ def _first_clause(message: str) -> str:
 def _some(names: Sequence[str]) -> str:
     more = len(names) - MOST_NODES
     return ", ".join(names[:MOST_NODES]) + (f" and {more} more" if more > 0 else "")
-
-
-def age(since: datetime | None, now: datetime) -> str:
-    """How long ago, in its largest unit."""
-    if since is None:
-        return ""
-    seconds = max(0, int((now - since).total_seconds()))
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds // size} {unit}"
-    return f"{seconds} s"

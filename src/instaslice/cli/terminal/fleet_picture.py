@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.text import Text
 
 from instaslice.cli.terminal import explanations
+from instaslice.cli.terminal.ages import age
 from instaslice.cli.terminal.gpu_lines import MARKS, MEANINGS, bar_lines, dim, node_lines, shade
 from instaslice.cli.terminal.plain_table import table_lines
 from instaslice.cli.terminal.plain_text import plain
@@ -149,7 +150,7 @@ def _slices(status: FleetStatus, *, everything: bool) -> Iterator[Text]:
             str(slot.start),
             slot.profile,
             str(slot.state),
-            explanations.age(slot.since, status.now),
+            age(slot.since, status.now),
             slot.pod,
             *([slot.container, slot.mig_uuid] if everything else []),
             *([slot.reason] if columns[-1] == "REASON" else []),

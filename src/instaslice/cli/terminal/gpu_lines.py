@@ -10,7 +10,7 @@ from zlib import crc32
 from rich.style import Style
 from rich.text import Text
 
-from instaslice.cli.terminal import explanations
+from instaslice.cli.terminal.ages import age
 from instaslice.cli.terminal.bars import CELL, PALETTE, slot_style
 from instaslice.controller.fleet_status import FleetStatus, GpuOccupancy, NodeOccupancy, SlotHolder
 from instaslice.controller.held_slots import SlotState
@@ -96,7 +96,7 @@ def _slot_label(slot: SlotHolder, width: int, status: FleetStatus) -> str:
     """The profile, the pod and its age, as much of it as there is room for."""
     profile = f"{MARKS[slot.state]}{slot.profile}"
     pod = slot.pod.partition("/")[2]
-    whole = " ".join(each for each in (profile, pod, explanations.age(slot.since, status.now)) if each)
+    whole = " ".join(each for each in (profile, pod, age(slot.since, status.now)) if each)
     fitting = (each for each in (whole, f"{profile} {pod}") if len(each) <= width - 2)
     return next(fitting, profile)[:width].center(width)
 

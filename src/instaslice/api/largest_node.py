@@ -10,10 +10,11 @@ from fractions import Fraction
 from functools import cached_property
 from typing import Final
 
-from instaslice.geometry import Model, Profile, ProfileName, UnknownProfile
+from instaslice.api import names
+from instaslice.api.errors import Rejected
+from instaslice.geometry import MemoryAsk, Model, Profile, ProfileName, UnknownProfile
 from instaslice.geometry.errors import nearest
 from instaslice.geometry.models import known
-from instaslice.webhook.errors import Rejected
 
 MAX_GPUS: Final = 16
 """GPUs of the largest machine that is sold with a GPU that can be cut."""
@@ -61,10 +62,29 @@ class LargestNode:
         """A model whose memory is not published has profiles named 0gb: nobody means those."""
         return [name for name in self._having if ProfileName.parse(name).gb]
 
-    def check_fits(self, wanted: Mapping[ProfileName, int]) -> None:
+    def _options(self, wanted: ProfileName | MemoryAsk) -> list[tuple[Profile, Model]]:
+        """The profiles that would do, each on the models that have it. Raises Rejected where none would."""
+        if isinstance(wanted, ProfileName):
+            return self._having[str(wanted)]
+        found = [each for name, having in self._having.items() if wanted.met_by(name) for each in having]
+        if not found:
+            raise Rejected(
+                f"{names.MEMORY}: no slice of a known GPU has {wanted.described}; ask for less ({self._largest}), or "
+                "for several slices by several containers"
+            )
+        return found
+
+    @cached_property
+    def _largest(self) -> str:
+        """The profile with the most memory, and with the most compute slices of those."""
+        every = [each for having in self._having.values() for each in having]
+        profile, model = max(every, key=lambda each: (each[0].gb, each[0].compute))
+        return f"the largest is {profile.name} of {model.name}"
+
+    def check_fits(self, wanted: Mapping[ProfileName | MemoryAsk, int]) -> None:
         """Raises Rejected where no node could hold these slices at the same time."""
         for name, count in wanted.items():
-            profile, model = max(self._having[str(name)], key=lambda each: each[0].limit)
+            profile, model = max(self._options(name), key=lambda each: each[0].limit)
             if count > profile.limit * self.gpus:
                 raise Rejected(
                     f"{count} slices {name} at the same time are more than any node can hold "
@@ -76,9 +96,9 @@ class LargestNode:
             listed = ", ".join(f"{count} × {name}" for name, count in wanted.items())
             raise Rejected(f"{listed} need at least {gpus} GPUs of one node; the largest node has {self.gpus}")
 
-    def _least(self, wanted: Mapping[ProfileName, int], share: Share) -> Fraction:
+    def _least(self, wanted: Mapping[ProfileName | MemoryAsk, int], share: Share) -> Fraction:
         """The GPUs that these slices take at least, each on the model that is best for it."""
-        best = {name: min(share(profile, model) for profile, model in self._having[str(name)]) for name in wanted}
+        best = {name: min(share(profile, model) for profile, model in self._options(name)) for name in wanted}
         return sum((best[name] * count for name, count in wanted.items()), start=Fraction(0))
 
 

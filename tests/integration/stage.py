@@ -63,22 +63,25 @@ class Stage:
 
     @asynccontextmanager
     async def following(self):
-        here = Selector(namespace=self.namespace)
-        watched = [(PODS, self.pods, here), (EVENTS, self.events, here)]
-        watched += [(NODES, self.nodes, Selector()), (INSTASLICES, self.things, Selector())]
         async with asyncio.TaskGroup() as group:
             watching = []
-            for resource, cache, selector in watched:
+            for resource, cache, selector in self.watched():
                 reflector = Reflector(
                     self.client, resource, cache, clock=SystemClock(), rng=random.Random(1), selector=selector
                 )
                 watching.append(group.create_task(reflector.run()))
             async with asyncio.timeout(PATIENCE):
-                for _, cache, _ in watched:
+                for _, cache, _ in self.watched():
                     await cache.synced()
             yield self
             for task in watching:
                 task.cancel()
+
+    def watched(self):
+        """What the story follows: resource, cache and selector."""
+        here = Selector(namespace=self.namespace)
+        watched = [(PODS, self.pods, here), (EVENTS, self.events, here)]
+        return [*watched, (NODES, self.nodes, Selector()), (INSTASLICES, self.things, Selector())]
 
     async def until(self, what, find, seconds=PATIENCE):
         """What `find()` gives once it gives something. Fails with what the story sees then."""

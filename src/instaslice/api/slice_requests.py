@@ -1,7 +1,8 @@
 """The slices that each container requests, read from its limits and requests and checked.
 
-Pure. Raises Rejected with what is wrong and what would be right. Zero slices are none, whatever the profile: forms such
-as JupyterHub's write `nvidia.com/mig-1g.5gb: 0` for a notebook without a GPU.
+Pure. The webhook asks for new pods, the controller for pods that do not exist yet, from their template. Raises Rejected
+with what is wrong and what would be right. Zero slices are none, whatever the profile: forms such as JupyterHub's write
+`nvidia.com/mig-1g.5gb: 0` for a notebook without a GPU.
 """
 
 from collections import Counter
@@ -9,12 +10,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from instaslice.api import names
+from instaslice.api.errors import Rejected
+from instaslice.api.largest_node import LargestNode
 from instaslice.geometry import ProfileName, UnknownProfile
 from instaslice.geometry.names import RESOURCE_PREFIX
+from instaslice.kube.core import Container
 from instaslice.kube.quantities import NANO, nano
-from instaslice.webhook.errors import Rejected
-from instaslice.webhook.largest_node import LargestNode
-from instaslice.webhook.review import AdmissionContainer
 
 PREFIXES = (names.NVIDIA_RESOURCE, names.RESOURCE)
 SHARED = ".shared"
@@ -38,9 +39,7 @@ class SliceRequest:
         return self.profile.gb * self.count
 
 
-def slice_requests_of(
-    container: AdmissionContainer, largest: LargestNode, recorded: Iterable[str] = ()
-) -> list[SliceRequest]:
+def slice_requests_of(container: Container, largest: LargestNode, recorded: Iterable[str] = ()) -> list[SliceRequest]:
     """The slices that one container requests, by resource name. `recorded` are the names that it had when it was seen
     before: one that is there again, beside ours for it, is the default of a LimitRange, which the API server fills in
     once more after the rename."""
@@ -54,16 +53,16 @@ def slice_requests_of(
     return found
 
 
-def zeros_of(container: AdmissionContainer) -> list[str]:
+def zeros_of(container: Container) -> list[str]:
     """The resource names of slices that one container requests none of."""
     fields = (container.resources.limits, container.resources.requests)
     return [name for name in slice_names(container) if all(nano(field.get(name, 0)) == 0 for field in fields)]
 
 
-def slice_names(container: AdmissionContainer) -> list[str]:
+def slice_names(container: Container) -> list[str]:
     """The resource names that are, or are meant to be, those of slices."""
     written = {*container.resources.limits, *container.resources.requests}
-    return sorted(name for name in written if name.lower().startswith(PREFIXES))
+    return sorted(name for name in written if name.lower().startswith(PREFIXES) and name != names.ANY_SLICE)
 
 
 def _slice_request(

@@ -1,4 +1,4 @@
-"""The invariants, checked during and after every test of the folder: `from invariants import invariants` in a conftest.
+"""The invariants, checked during and after every test of a folder: `from invariants import invariants` in a conftest.
 
 During: a ClusterMonitor watches pods and Instaslice objects and checks every write in order, so that a placement that
 two pods held for a moment is found. After: the cluster must settle, with nothing wrong and no slice in transition. A
