@@ -52,6 +52,18 @@ def nodes_that_could_hold_later(state: ClusterState, placer: PodPlacer, pod: Pod
             yield name
 
 
+def nodes_that_could_hold_in_use(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[NodeName]:
+    """Nodes that admit the pod and would hold it if their GPUs were in use and empty: their agent does not run, say."""
+    choices = placer.request(pod).choices
+    for name, record in state.ledger.nodes.items():
+        if (
+            placer.could_suffice(pod, name)
+            and not _gpus_could_hold(state, name, choices)
+            and any(could_hold(record.gpus.values(), choice) for choice in choices)
+        ):
+            yield name
+
+
 def node_out(state: ClusterState, pod: Pod, name: NodeName) -> str | None:
     """Why a node is out of the question for a pod, whatever it has left."""
     node = state.nodes.get(name)
