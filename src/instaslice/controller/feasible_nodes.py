@@ -54,7 +54,7 @@ def nodes_that_could_hold_later(state: ClusterState, placer: PodPlacer, pod: Pod
 
 def nodes_that_could_hold_in_use(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[NodeName]:
     """Nodes that admit the pod and would hold it if their GPUs were in use and empty: their agent does not run, say."""
-    choices = placer.request(pod).choices
+    choices = placer.request(pod).explained_choices
     for name, record in state.ledger.nodes.items():
         if (
             placer.could_suffice(pod, name)
