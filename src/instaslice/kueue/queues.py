@@ -111,8 +111,12 @@ def job_policy() -> list[Manifest]:
         },
         "matchConditions": [
             {"name": "in-a-queue", "expression": _queued("object")},
-            # Not one that is in it already: it could not be changed any more, not even to be deleted.
-            {"name": "new-in-it", "expression": f"oldObject == null || !({_queued('oldObject')})"},
+            # Not one that was in it with these containers: it could not be changed any more, not even to be deleted.
+            # But resources of a suspended Job can be changed, and Kueue charges what the template says then.
+            {
+                "name": "new-in-it",
+                "expression": f"oldObject == null || !({_queued('oldObject')}) || {_containers_changed()}",
+            },
         ],
         "variables": [
             {
@@ -143,6 +147,12 @@ def job_policy() -> list[Manifest]:
     }
     binding = {"policyName": JOB_POLICY, "validationActions": ["Deny"]}
     return [_manifest(JOB_POLICIES, JOB_POLICY, spec), _manifest(JOB_POLICY_BINDINGS, JOB_POLICY, binding)]
+
+
+def _containers_changed() -> str:
+    before, after = "oldObject.spec.template.spec", "object.spec.template.spec"
+    initial = [f"(has({each}.initContainers) ? {each}.initContainers : [])" for each in (before, after)]
+    return f"{before}.containers != {after}.containers || {initial[0]} != {initial[1]}"
 
 
 def _queued(job: str) -> str:

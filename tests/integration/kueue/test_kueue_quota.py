@@ -130,6 +130,16 @@ async def test_a_job_that_would_not_be_charged_once_is_refused(stage, limits, to
     await stage.delete_job("refused")
 
 
+async def test_nor_can_a_job_that_waits_be_changed_into_one(stage):
+    await stage.queue(4)
+    await stage.job_policy()
+    await stage.job("train")
+    await stage.job_waits("train")
+    assert "write nvidia.com/mig-* instead" in await stage.refused_limits("train", {"gpu.das.com/mig-1g.5gb": 1})
+    assert not await stage.refused_limits("train", {"nvidia.com/mig-1g.10gb": 1})
+    await stage.delete_job("train")
+
+
 @pytest.mark.parametrize(
     "limits, told",
     [
