@@ -64,7 +64,7 @@ deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig
 		--set image.repository=$(firstword $(IMAGE)) --set-string image.tag=$(lastword $(IMAGE)) $(ARGS)
 
 undeploy: setup ## Remove it and its namespace (CRDS=1: all Instaslice objects too; FORCE=1: though pods hold slices)
-	@$(if $(FORCE),,$(BIN)/instaslice drained || { echo 'To remove InstaSlice all the same: make undeploy FORCE=1' >&2; exit 1; })
+	@$(if $(FORCE),,$(BIN)/instaslice drained || { echo 'To remove InstaSlice without asking who holds slices: make undeploy FORCE=1' >&2; exit 1; })
 	$(HELM) uninstall $(RELEASE) --ignore-not-found --wait $(if $(FORCE),--no-hooks)
 	$(KUBECTL) delete namespace instaslice-system --ignore-not-found
 	$(if $(CRDS),$(KUBECTL) delete customresourcedefinition instaslices.gpu.das.com --ignore-not-found)

@@ -98,7 +98,8 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
-        return sorted([*examine_installation(installation), unread])
+        kueue = await KueueQuota.read(client)
+        return sorted([*examine_installation(installation), unread, *kueue.not_checked])
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster

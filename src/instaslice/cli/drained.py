@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 import click
@@ -16,7 +16,7 @@ from instaslice.errors import BadInput
 from instaslice.kube.client import Client, Selector
 from instaslice.kube.core import PODS, Pod
 from instaslice.kube.errors import Forbidden, NotFound
-from instaslice.kube.meta import key_of
+from instaslice.kube.meta import Key, key_of
 from instaslice.kube.transport import INTERACTIVE
 
 HELD = 1
@@ -26,6 +26,9 @@ DELETE_WAITING = (
     "scale down what owns them, or delete them after the uninstall, so that their owners create others "
     "(docs/operations.md has the command)"
 )
+WITHOUT_US = ", or skip this check: helm uninstall … --no-hooks"
+"""What else helps before an uninstall; for the end of a node nothing does."""
+GONE = "; the pod is gone, and its slices are released while the controller and the agent of that node run"
 MOST_PODS = 10
 """More are counted, not named."""
 
@@ -44,7 +47,7 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
     """Say which pods hold slices, and without --node which ones wait for slices: after an uninstall nobody would remove
     their gate. Exits with 0 when none does, and with 1 otherwise. Changes nothing."""
 
-    async def read() -> tuple[list[tuple[str, Allocation]], list[str]]:
+    async def read() -> tuple[list[tuple[str, Allocation]], list[str], set[str]]:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             try:
                 pods = await client.list(PODS, UNBOUND) if node is None else []
@@ -53,19 +56,20 @@ def command(node: str | None, kubeconfig: Path | None, context: str | None) -> N
                 found = []  # its definition is gone, so nobody holds anything of ours
             except Forbidden as error:
                 raise in_cluster(error) from None
-        held = [
-            (each.metadata.name, allocation)
-            for each in found
-            for allocation in each.spec.allocations
-            if holds(allocation, each)
-        ]
-        return held, waiting(pods, held)
+            held = [
+                (each.metadata.name, allocation)
+                for each in found
+                for allocation in each.spec.allocations
+                if holds(allocation, each)
+            ]
+            return held, waiting(pods, held), await gone(client, held)
 
-    held, waits = asyncio.run(read())
+    held, waits, without_pod = asyncio.run(read())
     if not (held or waits):
         click.echo("no pod holds a slice" if node else "no pod holds a slice or waits for one")
         return
-    for line in (*(lines(held) if held else ()), *(waiting_lines(waits) if waits else ())):
+    holding = lines(held, "" if node else WITHOUT_US, without_pod) if held else ()
+    for line in (*holding, *(waiting_lines(waits) if waits else ())):
         echo(line, err=True)
     sys.exit(HELD)
 
@@ -85,6 +89,24 @@ def holds(allocation: Allocation, node: Instaslice) -> bool:
     return allocation.wanted or left
 
 
+async def gone(client: Client, held: Iterable[tuple[str, Allocation]]) -> set[str]:
+    """The uids of holders that are no more, of those that are named: nobody can delete them, and without controller and
+    agent nobody gives their slices back."""
+    found: set[str] = set()
+    named = {_holder(node, allocation): allocation.pod for node, allocation in held}
+    for _, ref in sorted(named.items())[:MOST_PODS]:
+        try:
+            pod = await client.get(PODS, Key(ref.namespace, ref.name))
+        except NotFound:
+            found.add(ref.uid)
+        except Forbidden:
+            return found
+        else:
+            if pod.metadata.uid != ref.uid:
+                found.add(ref.uid)
+    return found
+
+
 def waiting(pods: Iterable[Pod], held: Iterable[tuple[str, Allocation]]) -> list[str]:
     """The pods that our gate holds back, without those that are named as holders."""
     named = {allocation.pod.uid for _, allocation in held}
@@ -101,14 +123,19 @@ def waiting_lines(waits: Sequence[str]) -> list[str]:
     return [*shown, *more, remedy]
 
 
-def lines(held: Iterable[tuple[str, Allocation]]) -> list[str]:
-    """One line for each of the first pods, with its slices, then how many more, then the remedy."""
+def lines(held: Iterable[tuple[str, Allocation]], otherwise: str = "", without_pod: Collection[str] = ()) -> list[str]:
+    """One line for each of the first pods, with its slices, then how many more, then the remedy and its alternative."""
     pods: dict[str, list[str]] = {}
+    no_more: set[str] = set()
     for node, allocation in held:
-        pod = f"pod {allocation.pod.namespace}/{allocation.pod.name} on node {node}"
-        pods.setdefault(pod, []).append(allocation.profile)
-    shown = [f"{pod}: {', '.join(profiles)}" for pod, profiles in sorted(pods.items())]
+        pods.setdefault(_holder(node, allocation), []).append(allocation.profile)
+        if allocation.pod.uid in without_pod:
+            no_more.add(_holder(node, allocation))
+    shown = [f"{pod}: {', '.join(profiles)}{GONE if pod in no_more else ''}" for pod, profiles in sorted(pods.items())]
     more = [f"and {len(shown) - MOST_PODS} more"] if len(shown) > MOST_PODS else []
     count = f"{len(pods)} pods hold slices; delete them" if len(pods) > 1 else "1 pod holds slices; delete it"
-    remedy = f"{count}, or skip this check: helm uninstall … --no-hooks"
-    return [*shown[:MOST_PODS], *more, remedy]
+    return [*shown[:MOST_PODS], *more, f"{count}{otherwise}"]
+
+
+def _holder(node: str, allocation: Allocation) -> str:
+    return f"pod {allocation.pod.namespace}/{allocation.pod.name} on node {node}"

@@ -46,6 +46,7 @@ from instaslice.kueue.snapshot import KueueSnapshot
 from instaslice.placement import policies
 
 PODS = ("", "pod", "pods", "po")
+NODE_KINDS = ("node", "nodes", "no", "instaslice", "instaslices")
 MOST_NAMED = 5
 """Jobs on one line."""
 EXAMPLES = """\b
@@ -99,8 +100,9 @@ def command(
     kind, _, own = (name or "").rpartition("/")
     if name is not None:
         if kind not in (*PODS, *KINDS, *KUEUES_KINDS):
-            kinds = ("pod", "deploy", "job", "sts", "ds", "rs")
-            raise BadInput(f"{name}: write {', '.join(f'{each}/{own}' for each in kinds)} or workload/{own}")
+            kinds = ", ".join(f"{each}/{own}" for each in ("pod", "deploy", "job", "sts", "ds", "rs"))
+            of_a_node = f"; of a node: instaslice status --node {own}" if kind in NODE_KINDS else ""
+            raise BadInput(f"{name}: only pods and what owns them are explained: {kinds} or workload/{own}{of_a_node}")
         ObjectName().convert(own, None, None)
 
     async def run() -> None:
@@ -159,13 +161,16 @@ def _list(seen: Seen, namespace: str | None, output: str) -> None:
     elif shown:
         explanations.table(shown, seen.cluster.now)
     else:
-        others = f"; {len(waiting)} wait in other namespaces: -A" if waiting else ""
+        count = "1 pod waits" if len(waiting) == 1 else f"{len(waiting)} pods wait"
+        others = f"; {count} in other namespaces: -A" if waiting else ""
         click.echo(f"no pod waits for slices{f' in namespace {namespace}' if namespace else ''}{others}")
     if output == "text":
         if suspended := held_without_pods(seen.kueue, namespace):
             more = f" and {len(suspended) - MOST_NAMED} more" if len(suspended) > MOST_NAMED else ""
             echo(f"held by Kueue, without pods: {', '.join(suspended[:MOST_NAMED])}{more}")
-        for each in seen.explainer.left_out:
+        # What holds a pod is said in its row; of what has no pods yet nothing else would tell.
+        unread = seen.kueue.not_read if seen.kueue is not None and seen.kueue.workloads is None else ()
+        for each in (*unread, *seen.explainer.left_out):
             echo(f"left out  {each}")
 
 
@@ -205,8 +210,8 @@ def _answer(answer: WorkloadAnswer, pods: Sequence[Pod], cluster: ClusterSnapsho
     if output != "text":
         print_document(answer, output)
         return
-    if answer.message:
-        echo(f"{answer.workload}: {answer.message}")
+    if message := answer.message or (answer.kueue.headline if answer.kueue is not None else ""):
+        echo(f"{answer.workload}: {message}")
     if answer.kueue is not None:
         explanations.hold(answer.kueue, cluster.now)
         # Its pods need not say it again.

@@ -35,6 +35,7 @@ from instaslice.controller.feasible_nodes import (
     never_held,
     node_out,
     nodes_that_could_hold,
+    nodes_that_could_hold_in_use,
     nodes_that_could_hold_later,
 )
 from instaslice.controller.lifecycle import Phase
@@ -98,6 +99,7 @@ class Explainer:
             nodes=_ruled_out(self._state, pod, request),
             could=sorted(could),
             could_later=sorted(nodes_that_could_hold_later(self._state, self._placer, pod)),
+            could_in_use=sorted(nodes_that_could_hold_in_use(self._state, self._placer, pod)),
             held_by=held_by,
             rollout=rollout(pod, held_by, self._cluster.pods, deployment),
         )

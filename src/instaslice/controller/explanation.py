@@ -75,6 +75,8 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     """Of a pod that waits: nodes that could hold it if they were empty."""
     could_later: list[str] = []
     """Of a pod that waits: nodes that could if they were empty, uncordoned and ready."""
+    could_in_use: list[str] = []
+    """Of a pod that waits: nodes that admit it and could if their GPUs were in use and empty."""
     held_by: list[Holder] = []
     """Of a pod that waits: who holds slices on the nodes that could hold it."""
     rollout: str = ""

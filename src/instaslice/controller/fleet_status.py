@@ -167,7 +167,7 @@ def _disputed(instaslices: Iterable[Instaslice], nodes: Mapping[str, Node] | Non
     for each in instaslices:
         exists = nodes is None or each.metadata.name in nodes
         for gpu in each.status.gpus:
-            claims.setdefault(gpu.uuid, []).append(GpuClaim.of(each, exists=exists))
+            claims.setdefault(gpu.uuid, []).append(GpuClaim.of(each, gpu.uuid, exists=exists))
     found = {}
     for uuid, claiming in claims.items():
         holder = claiming[0]

@@ -86,6 +86,10 @@ class Ledger:
             self._update_readiness(record, record.status, changes)
             if adopt:
                 self._adopt(record, thing.spec, now, changes)
+                if record.unusable:
+                    # What is reserved on a GPU decides which node has it.
+                    self._update_gpus(record, changes)
+                    self._update_readiness(record, record.status, changes)
             self._update_slices(record, record.status, changes)
         except Exception:
             if adopt:
@@ -304,7 +308,7 @@ class Ledger:
             pass
         else:
             other = self.nodes[owner]
-            if not self._claim(record).outranks(self._claim(other)):
+            if not self._claim(record, gpu).outranks(self._claim(other, gpu)):
                 return reported_too(owner)
             self._detach_gpu(other, gpu)
             other.unusable[gpu] = reported_too(record.name)
@@ -321,8 +325,9 @@ class Ledger:
                 self._drop(record, tracked, str(error), changes)
         return ""
 
-    def _claim(self, record: NodeRecord) -> GpuClaim:
-        return GpuClaim(record.name, self._node_exists(record.name), record.created)
+    def _claim(self, record: NodeRecord, gpu: GpuId) -> GpuClaim:
+        reserved = any(tracked.allocation.gpu == gpu for tracked in record.allocations.values())
+        return GpuClaim(record.name, self._node_exists(record.name), reserved, record.created)
 
     def _detach_gpu(self, record: NodeRecord, gpu: GpuId) -> None:
         """The GPU no longer belongs to this node; what is reserved on it stays in the spec."""

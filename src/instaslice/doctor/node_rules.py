@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import lru_cache, partial
+from functools import lru_cache
 
 from instaslice.api import names
 from instaslice.api.instaslice import Health, Instaslice
@@ -123,22 +123,24 @@ def hardware_there(cluster: ObservedCluster) -> Iterator[Finding]:
 
 
 def _reported_twice(cluster: ObservedCluster) -> Iterator[Finding]:
+    claims = [(gpu.uuid, each) for each in cluster.instaslices for gpu in each.status.gpus]
     reported: dict[str, str] = {}
-    for instaslice in sorted(cluster.instaslices, key=partial(_seniority, cluster)):
-        for gpu in instaslice.status.gpus:
-            other = reported.setdefault(gpu.uuid, instaslice.metadata.name)
-            if other != instaslice.metadata.name:
-                message = (
-                    f"reports {gpu.uuid}, as {other} has done for longer, so nothing is placed on it here; if this is "
-                    f"that machine under a new name, `kubectl delete node {other}`; otherwise one of the two is a copy "
-                    "(a cloned image, a forged report): find out which, and take it out of the cluster"
-                )
-                # Of a node that is gone the object goes as well.
-                transient = not cluster.nodes_by_name.keys() >= {other, instaslice.metadata.name}
-                yield Finding(Invariant.HARDWARE_THERE, object_name(instaslice), message, transient=transient)
+    for uuid, instaslice in sorted(claims, key=lambda claim: _precedence(cluster, *claim)):
+        other = reported.setdefault(uuid, instaslice.metadata.name)
+        if other != instaslice.metadata.name:
+            message = (
+                f"reports {uuid}, as {other} does, which has slices on it or was first, so nothing is placed on it "
+                f"here; if this is that machine under a new name, `kubectl delete node {other}`; otherwise one of the "
+                "two is a copy (a cloned image, a forged report): find out which, and take it out of the cluster"
+            )
+            # Of a node that is gone the object goes as well.
+            transient = not cluster.nodes_by_name.keys() >= {other, instaslice.metadata.name}
+            yield Finding(Invariant.HARDWARE_THERE, object_name(instaslice), message, transient=transient)
 
 
-def _seniority(cluster: ObservedCluster, instaslice: Instaslice) -> tuple[bool, float, str]:
-    """First whose Node exists, then who came first: in this order nodes have a GPU that several report."""
+def _precedence(cluster: ObservedCluster, gpu: str, instaslice: Instaslice) -> tuple[bool, bool, float, str]:
+    """First whose Node exists, then who has slices of the GPU reserved, then who came first: in this order nodes have a
+    GPU that several report."""
     name, created = instaslice.metadata.name, instaslice.metadata.creation_timestamp
-    return name not in cluster.nodes_by_name, created.timestamp() if created else 0.0, name
+    reserved = any(each.gpu == gpu for each in instaslice.spec.allocations)
+    return name not in cluster.nodes_by_name, not reserved, created.timestamp() if created else 0.0, name

@@ -81,7 +81,8 @@ class InCluster:
 
     def __init__(self, env: Mapping[str, str], account: Path, clock: Clock) -> None:
         host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
-        self.source = f"the service account in {account}"
+        # What names the server; the service account has the token and the authority only.
+        self.source = "KUBERNETES_SERVICE_HOST (by the chart: apiServer.host)"
         self.server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         self.server_name: str | None = None
         self.proxy: str | None = None

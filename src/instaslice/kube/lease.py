@@ -86,7 +86,8 @@ class Election:
         """
         while True:
             self._renewed = self._clock.monotonic()
-            if await self._attempt():
+            # What an attempt got that hung, as the API server did, may be over already: it is renewed before we lead.
+            if await self._attempt() and self.age < self._timing.renew_deadline:
                 break
             await self._clock.sleep(self._timing.retry * (1 + 0.2 * self._rng.random()))
         log.info("lease %s: %s leads", self._key, self._identity)

@@ -85,12 +85,17 @@ def _local_queue(called: QueueNames, namespace: str) -> Manifest:
 
 
 def job_policy() -> list[Manifest]:
-    """A policy that refuses Jobs in a queue whose slices would be charged twice or not at all, and its binding."""
+    """A policy that refuses Jobs in a queue whose slices would be charged twice, not at all, or by an amount that is no
+    number of GB, and its binding."""
     both = "limits", "requests"
     present = [f"(has(c.resources) && has(c.resources.{each}) ? c.resources.{each} : {{}})" for each in both]
     ours = " || ".join(f"{each}.exists(n, n.startsWith('{names.RESOURCE}'))" for each in present)
     nvidias = " || ".join(f"{each}.exists(n, n.startsWith('{names.NVIDIA_RESOURCE}'))" for each in present)
     memory = " || ".join(f"'{names.MEMORY}' in {each}" for each in present)
+    unitless = " && ".join(
+        f"(!('{names.MEMORY}' in {each}) || string({each}['{names.MEMORY}']).matches('^[1-9][0-9]*[kM]?$'))"
+        for each in present
+    )
     template = "object.spec.template.spec"
     spec = {
         "failurePolicy": "Fail",
@@ -130,6 +135,13 @@ def job_policy() -> list[Manifest]:
                 "expression": f"!variables.containers.exists(c, ({nvidias}) && ({memory}))",
                 "message": f"a container that names both {names.NVIDIA_RESOURCE}* and {names.MEMORY} would be charged "
                 f"twice; leave out {names.MEMORY}, it follows from the slices",
+            },
+            {
+                # A Job that asks for 8Gi would wait for eight thousand million GB, and be told to ask for less. The API
+                # server writes 8000 as 8k.
+                "expression": f"variables.containers.all(c, {unitless})",
+                "message": f"{names.MEMORY} is a number of GB; give a whole number from 1 on, without a unit, as in "
+                f'{names.MEMORY}: "8"',
             },
         ],
     }

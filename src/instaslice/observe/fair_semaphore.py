@@ -63,8 +63,10 @@ class _Waiter:
 class FairSemaphore:
     """At most `most` permits, `most_of_one` for one address.
 
-    The next permit goes to the address that holds fewest; among equals to the one whose last permit is longest ago, so
-    that none gains from having many waiting; within an address to whoever waits longest.
+    The next permit goes to the address that holds fewest; among equals to the one that has kept permits from others for
+    the shortest time, in steps of `patience`, so that one that needs moments does not wait behind many that need
+    seconds, each time; then to the one whose last permit is longest ago, so that none gains from having many waiting;
+    within an address to whoever waits longest.
 
     For each that waits one permit is revoked: the one that is idle longest, once it has been so, and somebody has
     waited, for `grace` seconds; otherwise the one that has been waiting for its client longest, once that is `patience`
@@ -90,6 +92,9 @@ class FairSemaphore:
         self._waiting: dict[str, deque[_Waiter]] = {}
         self._granted: dict[str, int] = {}
         """When each address that holds permits, or waits for more, got its last one."""
+        self._occupied: Counter[str] = Counter()
+        """Milliseconds that we waited for clients of each such address, or for the end of what they held, since there
+        was last nobody who waits for a permit."""
         self._count = 0
         """Counts arrivals and grants."""
         self._timer: Timer | None = None
@@ -101,6 +106,10 @@ class FairSemaphore:
     @property
     def held(self) -> int:
         return len(self._permits)
+
+    def kept_others(self, address: str) -> int:
+        """For how many times `patience` an address has kept permits from others, who wait still."""
+        return int(self._occupied[address] // (1000 * self._patience))
 
     async def acquire(self, address: str, revoke: Revoke) -> Permit:
         self._count += 1
@@ -129,24 +138,31 @@ class FairSemaphore:
     # Called by permits ----------------------------------------------------------------------------------------------
 
     def enter(self, permit: Permit, state: PermitState) -> None:
-        permit.state, permit.since = state, self._clock.monotonic()
+        self._set(permit, state)
         self._update()
 
     def yielded(self, permit: Permit) -> bool:
         wanted = any(needed > 0 and permit in permits for permits, needed in self._shortages())
         if wanted or self._count_of(PermitState.IDLE) >= self._most_idle:
-            permit.state = PermitState.ENDING
+            self._set(permit, PermitState.ENDING)
         return permit.state is PermitState.ENDING
 
     def release(self, permit: Permit) -> None:
         if permit not in self._permits:
             return
+        self._set(permit, PermitState.ENDING)
         self._permits.remove(permit)
         self._held[permit.address] -= 1
         self._update()
         self._forget(permit.address)
 
     # Who is next, and who ends for it -------------------------------------------------------------------------------
+
+    def _set(self, permit: Permit, state: PermitState) -> None:
+        now = self._clock.monotonic()
+        if self._waiting and permit.state in (PermitState.CLIENTS_TURN, PermitState.ENDING):
+            self._occupied[permit.address] += round(1000 * (now - permit.since))
+        permit.state, permit.since = state, now
 
     def _update(self) -> None:
         while (address := self._next()) is not None:
@@ -160,6 +176,8 @@ class FairSemaphore:
                 self._count += 1
                 self._granted[address] = self._count
                 waiter.granted.set_result(permit)
+        if not self._waiting:
+            self._occupied.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -171,11 +189,11 @@ class FairSemaphore:
         if len(self._permits) >= self._most:
             return None
         below = (each for each in self._waiting if self._held[each] < self._most_of_one)
-        return min(
-            below,
-            key=lambda each: (self._held[each], self._granted.get(each, 0), self._waiting[each][0].arrived),
-            default=None,
-        )
+        return min(below, key=self._rank, default=None)
+
+    def _rank(self, address: str) -> tuple[int, int, int, int]:
+        arrived = self._waiting[address][0].arrived
+        return self._held[address], self.kept_others(address), self._granted.get(address, arrived), arrived
 
     def _remove(self, address: str, waiter: _Waiter) -> None:
         waiters = self._waiting.get(address, deque())
@@ -193,6 +211,7 @@ class FairSemaphore:
             del self._held[address]
             if address not in self._waiting:
                 self._granted.pop(address, None)
+                del self._occupied[address]
 
     def _shortages(self) -> Iterator[tuple[list[Permit], int]]:
         """Permits some of which must end for those that wait, and how many more of them."""
@@ -222,10 +241,10 @@ class FairSemaphore:
                 if now < due:
                     return due - now
                 if each.revoke():
-                    each.state = PermitState.ENDING
+                    self._set(each, PermitState.ENDING)
                     needed -= 1
                 else:
-                    each.state, each.since = PermitState.CLIENTS_TURN, now
+                    self._set(each, PermitState.CLIENTS_TURN)
         return math.inf
 
 

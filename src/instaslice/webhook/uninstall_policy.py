@@ -13,7 +13,18 @@ from instaslice.webhook.policy import BINDINGS, POLICIES
 
 NAME: Final = "instaslice-uninstall"
 """Of the policy, its binding, and the ConfigMap."""
-_OVER: Final = [AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED]
+_OVER: Final = ", ".join(
+    f"'{each}'" for each in (AllocationState.DELETING, AllocationState.DELETED, AllocationState.FAILED)
+)
+_LEFT: Final = (
+    f"params.?status.?slices.orValue([]).filter(each, each.state != '{SliceState.DELETED}').map(each, each.id)"
+)
+_HELD: Final = (
+    f"params.?spec.?allocations.orValue([]).filter(each, !(each.state in [{_OVER}]) || each.id in variables.left)"
+)
+"""CEL: the allocations of a node whose slices are needed, or are yet to be destroyed; as `instaslice drained`. The ids
+of slices are a variable of their own: where each allocation looks at each slice, a node that empties many GPUs costs
+more than the API server allows, and that it then ignores the policy."""
 
 
 def policy(own: str, *, name: str = NAME) -> Document:
@@ -32,7 +43,7 @@ def policy(own: str, *, name: str = NAME) -> Document:
         "failurePolicy": "Ignore",
         "paramKind": {"apiVersion": INSTASLICES.api_version, "kind": INSTASLICES.kind},
         "matchConstraints": {"namespaceSelector": {"matchExpressions": [in_ours]}, "resourceRules": [rule]},
-        "variables": [{"name": "held", "expression": _held()}],
+        "variables": [{"name": "left", "expression": _LEFT}, {"name": "held", "expression": _HELD}],
         "validations": [
             {
                 "expression": "variables.held.size() == 0",
@@ -64,13 +75,3 @@ def binding(*, name: str = NAME) -> Document:
         "metadata": {"name": name},
         "spec": {"policyName": name, "validationActions": ["Deny"], "paramRef": every},
     }
-
-
-def _held() -> str:
-    """CEL: the allocations of a node whose slices are needed, or are yet to be destroyed; as `instaslice drained`."""
-    over = ", ".join(f"'{each}'" for each in _OVER)
-    left = (
-        "params.?status.?slices.orValue([]).exists(each, each.id == allocation.id && "
-        f"each.state != '{SliceState.DELETED}')"
-    )
-    return f"params.?spec.?allocations.orValue([]).filter(allocation, !(allocation.state in [{over}]) || {left})"

@@ -99,6 +99,15 @@ async def test_an_uninstall_is_refused_exactly_while_a_pod_holds_a_slice(uninsta
     assert f"pod team/train-0 on node node-{namespace}: 1g.5gb, and 1 more" in await uninstall()
 
 
+async def test_a_node_that_empties_as_many_slices_as_it_can_have_is_seen(uninstall, node):
+    """The API server ignores a policy that costs it too much."""
+    slices = [{**prepared(0, "created"), "id": f"foreign/{number}"} for number in range(1000)]
+    last = {**prepared(0, "deleting"), "id": allocation(511, "deleting")["id"]}
+    ending = [{**allocation(number, "deleting"), "start": 0} for number in range(512)]
+    await node(ending, [*slices, last])
+    assert "pod team/train-511" in await until(uninstall, 30)
+
+
 async def agrees(uninstall, wanted):
     return bool(await uninstall()) == wanted
 

@@ -65,7 +65,10 @@ async def test_a_pod_is_explained_by_the_command(cluster, hand):
     assert missing.returncode == 1
     assert missing.stderr == f"error: no pod wait in namespace {hand.namespace}; did you mean waits?\n"
     unknown = await explain("node/a")
-    assert unknown.stderr == "error: node/a: write pod/a, deploy/a, job/a, sts/a, ds/a, rs/a or workload/a\n"
+    assert unknown.stderr == (
+        "error: node/a: only pods and what owns them are explained: "
+        "pod/a, deploy/a, job/a, sts/a, ds/a, rs/a or workload/a; of a node: instaslice status --node a\n"
+    )
     await hand.remove(pod)
 
 
@@ -208,7 +211,7 @@ async def test_all_that_waits_is_listed_in_the_namespace_of_the_context(cluster,
 
     elsewhere = (await instaslice(file, "explain")).stdout
     assert elsewhere.startswith("no pod waits for slices in namespace default; ")
-    assert elsewhere.rstrip().endswith("wait in other namespaces: -A")
+    assert elsewhere.rstrip().endswith("in other namespaces: -A")
     lines = (await instaslice(file, "explain", "--context", "here")).stdout.splitlines()
     assert lines[0].split() == ["POD", "STAGE", "FOR", "ASKS", "FOR", "WHY"]
     assert [line.split()[0] for line in lines[1:3]] == [f"{hand.namespace}/first", f"{hand.namespace}/second"]

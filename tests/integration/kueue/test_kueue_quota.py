@@ -118,6 +118,8 @@ async def test_one_container_asks_by_profile_and_another_by_memory(stage):
     [
         pytest.param({"gpu.das.com/mig-1g.5gb": 1}, "write nvidia.com/mig-* instead", id="our name"),
         pytest.param({"nvidia.com/mig-1g.5gb": 1, "gpu.das.com/mem": 5}, "leave out gpu.das.com/mem", id="both"),
+        pytest.param({"gpu.das.com/mem": "8Gi"}, "give a whole number from 1 on, without a unit", id="a unit"),
+        pytest.param({"gpu.das.com/mem": 0}, "give a whole number from 1 on, without a unit", id="nothing"),
     ],
 )
 async def test_a_job_that_would_not_be_charged_once_is_refused(stage, limits, told):

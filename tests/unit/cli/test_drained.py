@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from memory_server import MemoryServer
 from small_worlds import pod
 
 from instaslice.api.instaslice import (
@@ -14,8 +15,9 @@ from instaslice.api.instaslice import (
     SliceState,
 )
 from instaslice.api.names import GATE
-from instaslice.cli.drained import MOST_PODS, chosen, holds, lines, waiting, waiting_lines
+from instaslice.cli.drained import GONE, MOST_PODS, WITHOUT_US, chosen, gone, holds, lines, waiting, waiting_lines
 from instaslice.errors import BadInput
+from instaslice.kube.core import PODS, Pod
 from instaslice.kube.meta import ObjectMeta
 
 
@@ -25,7 +27,7 @@ def held(pod, profile="1g.5gb", node="a"):
 
 
 def test_each_pod_is_named_once_with_all_its_slices():
-    assert lines([held("train"), held("train", "3g.20gb"), held("serve", node="b")]) == [
+    assert lines([held("train"), held("train", "3g.20gb"), held("serve", node="b")], WITHOUT_US) == [
         "pod team/serve on node b: 1g.5gb",
         "pod team/train on node a: 1g.5gb, 3g.20gb",
         "2 pods hold slices; delete them, or skip this check: helm uninstall … --no-hooks",
@@ -33,9 +35,24 @@ def test_each_pod_is_named_once_with_all_its_slices():
 
 
 def test_of_one_pod_it_speaks_in_the_singular():
-    assert lines([held("train")])[-1] == (
+    assert lines([held("train")], WITHOUT_US)[-1] == (
         "1 pod holds slices; delete it, or skip this check: helm uninstall … --no-hooks"
     )
+
+
+def test_of_one_node_nothing_is_said_about_an_uninstall():
+    assert lines([held("train")])[-1] == "1 pod holds slices; delete it"
+
+
+async def test_a_holder_that_is_gone_is_not_to_be_deleted():
+    server = MemoryServer()
+    holders = [held("stays"), held("ended"), held("again")]
+    for name, uid in (("stays", "uid-of-stays"), ("again", "another")):
+        server.put(PODS, Pod(metadata=ObjectMeta(namespace="team", name=name, uid=uid)))
+    without_pod = await gone(server.client(), holders)
+    again, ended, stays, _remedy = lines(holders, without_pod=without_pod)
+    assert again.endswith(GONE) and ended.endswith(GONE)
+    assert stays == "pod team/stays on node a: 1g.5gb"
 
 
 def test_of_many_pods_the_first_are_named():

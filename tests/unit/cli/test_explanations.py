@@ -75,6 +75,11 @@ def test_a_waiting_pod_with_who_holds_what_it_waits_for(capsys):
             "  could     gpu-1 would hold it, uncordoned and ready",
             id="only nodes that are cordoned or not ready",
         ),
+        pytest.param(
+            {"could": [], "could_in_use": ["gpu-1"]},
+            "  could     gpu-1 would hold it, with its GPUs in use again",
+            id="only nodes whose GPUs are out of use",
+        ),
         pytest.param({"could": []}, "  could     no node that admits it would hold it, even if empty", id="no node"),
         pytest.param(
             {"held_by": [WAITS.held_by[0]] * 8}, "  held by   3 more: -o json names them", id="more than are printed"
@@ -83,6 +88,23 @@ def test_a_waiting_pod_with_who_holds_what_it_waits_for(capsys):
 )
 def test_a_line_of_a_waiting_pod(capsys, changes, line):
     assert line in printed(capsys, **changes)
+
+
+@pytest.mark.parametrize(
+    "name, remedy",
+    [
+        pytest.param(
+            "node/a",
+            "ds/a, rs/a or workload/a; of a node: instaslice status --node a",
+            id="a node has a command of its own",
+        ),
+        pytest.param("svc/a", "ds/a, rs/a or workload/a", id="what has no pods"),
+    ],
+)
+def test_another_kind_is_refused_with_what_is_explained(name, remedy):
+    result = CliRunner().invoke(explain.command, [name])
+    assert str(result.exception).startswith(f"{name}: only pods and what owns them are explained: pod/a, ")
+    assert str(result.exception).endswith(remedy)
 
 
 BELL = "denied \x07\x1b[2J\x9b1m\u202eby\r\na\twebhook"

@@ -290,6 +290,31 @@ def test_a_pod_whose_slice_is_lost_is_told_what_to_do():
     assert message == "slice lost: reboot; delete the pod, it cannot use a GPU any more"
 
 
+@pytest.mark.parametrize(
+    "here, could_in_use",
+    [
+        pytest.param(world([waiting()], [sick(instaslice())]), ["gpu-0"], id="sick GPUs that have it"),
+        pytest.param(world([waiting("w", "3g.40gb")], [sick(instaslice())]), [], id="sick GPUs that have it not"),
+        pytest.param(
+            world([pod("w", by_memory=8, gates=[GATE])], [sick(instaslice())]), ["gpu-0"], id="sick GPUs, by memory"
+        ),
+        pytest.param(
+            world([pod("w", by_memory=45, gates=[GATE])], [sick(instaslice())]),
+            [],
+            id="sick GPUs with too little memory",
+        ),
+        pytest.param(with_held(FULL, waiting()), [], id="GPUs in use"),
+        pytest.param(
+            world([waiting()], [sick(instaslice())], nodes=[cordoned("gpu-0")]), [], id="sick GPUs of a cordoned node"
+        ),
+    ],
+)
+def test_nodes_whose_gpus_are_out_of_use_are_not_called_too_small(here, could_in_use):
+    said = told(here)
+    assert said.could_in_use == could_in_use
+    assert not (said.could_in_use and said.could)
+
+
 def test_a_reserved_gpu_could_hold_a_pod_and_an_unhealthy_one_could_not():
     state, placer = _state_of(with_held(FULL, waiting()))
     found = next(pod for pod in state.pods.values() if pod.metadata.name == "w")

@@ -5,10 +5,11 @@ from itertools import permutations
 
 import msgspec
 import pytest
-from small_worlds import instaslice, node, pod
+from small_worlds import allocation, instaslice, node, pod
 from small_worlds import world as objects
 from world import why
 
+from instaslice.api.instaslice import InstasliceSpec
 from instaslice.api.names import GATE, REQUESTED
 from instaslice.controller.explain import Explainer
 from instaslice.controller.fleet_status import fleet_status
@@ -23,12 +24,15 @@ LATER = BEFORE + timedelta(days=1)
 @pytest.mark.parametrize(
     "holder, others",
     [
-        pytest.param(GpuClaim("old", True, BEFORE), [GpuClaim("a", True, LATER)], id="who came first"),
-        pytest.param(GpuClaim("new", True, LATER), [GpuClaim("old", False, BEFORE)], id="who exists"),
-        pytest.param(GpuClaim("a", True, BEFORE), [GpuClaim("b", True, BEFORE)], id="of two in one second, by name"),
+        pytest.param(GpuClaim("old", True, False, BEFORE), [GpuClaim("a", True, False, LATER)], id="who came first"),
+        pytest.param(GpuClaim("new", True, False, LATER), [GpuClaim("old", False, True, BEFORE)], id="who exists"),
+        pytest.param(GpuClaim("new", True, True, LATER), [GpuClaim("old", True, False, BEFORE)], id="who has slices"),
         pytest.param(
-            GpuClaim("b", True, BEFORE),
-            [GpuClaim("a", True, LATER), GpuClaim("c", False, BEFORE - timedelta(days=1))],
+            GpuClaim("a", True, True, BEFORE), [GpuClaim("b", True, True, BEFORE)], id="of two in one second, by name"
+        ),
+        pytest.param(
+            GpuClaim("b", True, False, BEFORE),
+            [GpuClaim("a", True, False, LATER), GpuClaim("c", False, False, BEFORE - timedelta(days=1))],
             id="of three",
         ),
     ],
@@ -57,7 +61,7 @@ def test_nothing_is_placed_on_a_clone_though_the_original_is_not_ready(world):
     uid = world.add_pod("1g.5gb")
     world.settle()
     assert not world.spec("b").allocations
-    assert "node a has reported the same GPU for longer" in why(world, uid).message
+    assert "node a has the same GPU" in why(world, uid).message
     assert [each.pod.uid for each in world.spec("a").allocations] == [running]
 
 
@@ -98,7 +102,7 @@ def test_status_and_explain_say_whose_gpus_they_are():
     nodes = {each.name: each for each in fleet_status(here, policies.named("adaptive")).nodes}
     assert {gpu.out_of_use for gpu in nodes["gpu-0"].gpus} == {"not ready"}
     (said,) = {gpu.out_of_use for gpu in nodes["clone"].gpus}
-    assert said.startswith("node gpu-0 has reported the same GPU for longer")
+    assert said.startswith("node gpu-0 has the same GPU")
     assert Explainer(here, policies.named("adaptive")).explain(here.pods[0]).nodes[said] == ["clone"]
 
 
@@ -106,3 +110,45 @@ def test_doctor_finds_the_one_that_came_later():
     found = [each for each in examine(twice()) if each.invariant is Invariant.HARDWARE_THERE]
     assert {each.object for each in found} == {"instaslice clone"}
     assert all("`kubectl delete node gpu-0`" in each.message and not each.transient for each in found)
+
+
+@pytest.fixture
+def busy(world):
+    """A younger node b whose GPU is in use, when node a begins to report it too: the token of a is enough for that."""
+    world.now += 10
+    world.add_node("b")
+    add_pod_on_b(world)
+    theirs = world.instaslices["b"].status.gpus
+    world.report("a", gpus=(*world.instaslices["a"].status.gpus, *theirs))
+    world.settle()
+    return world
+
+
+def add_pod_on_b(world):
+    uid = world.add_pod("3g.20gb", node_selector={"kubernetes.io/hostname": "b"})
+    world.settle()
+    return uid
+
+
+def test_a_gpu_with_slices_stays_where_they_are_though_an_older_node_reports_it(busy):
+    assert busy.on(add_pod_on_b(busy)) == "b"
+
+
+def test_so_it_does_when_the_controller_is_started_again(busy):
+    """It meets a, which claims the GPU, before it has read what is reserved on b."""
+    assert next(iter(busy.instaslices)) == "a"
+    busy.begin()
+    assert busy.on(add_pod_on_b(busy)) == "b"
+    assert len(busy.spec("b").allocations) == 2
+
+
+def test_status_and_doctor_say_the_same():
+    younger, older = twice().instaslices
+    held = allocation("p", "1g.5gb", 0, gpu=younger.status.gpus[0].uuid)
+    younger = msgspec.structs.replace(younger, spec=InstasliceSpec(allocations=(held,)))
+    here = objects([], [older, younger], [node(), node("clone")])
+    nodes = {each.name: each for each in fleet_status(here, policies.named("adaptive")).nodes}
+    assert "node clone has the same GPU" in nodes["gpu-0"].gpus[0].out_of_use
+    assert not nodes["clone"].gpus[0].out_of_use
+    found = [each.object for each in examine(here) if f"reports {held.gpu}, as clone does" in each.message]
+    assert found == ["instaslice gpu-0"]

@@ -182,6 +182,13 @@ async def test_a_pod_without_a_token_is_told_why(tmp_path, clock):
         await config.load(clock=clock, env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
 
 
+async def test_where_a_pod_has_the_address_of_the_api_server_from(tmp_path, clock):
+    (tmp_path / "ca.crt").write_text(certifi.contents())
+    (tmp_path / "token").write_text("t")
+    found = await config.load(clock=clock, env={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path)
+    assert found.source == "KUBERNETES_SERVICE_HOST (by the chart: apiServer.host)"
+
+
 async def test_an_exec_plugin_gives_the_token(tmp_path, clock):
     plugin = tmp_path / "plugin"
     plugin.write_text(

@@ -176,6 +176,16 @@ async def test_a_first_answer_that_was_late_makes_a_leader_that_is_as_old_as_its
     assert not waiting.election.is_fresh
 
 
+async def test_a_first_answer_that_was_too_late_makes_no_leader_until_it_is_renewed(candidate, server, clock):
+    server.trouble = 6
+    waiting = candidate()
+    await passing(clock, 12)
+    assert server.holder == "a" and not waiting.leads
+    server.trouble = None
+    await passing(clock, 3)
+    assert waiting.leads and waiting.election.is_fresh and not waiting.run.done()
+
+
 @pytest.mark.parametrize(
     "trouble, why",
     [

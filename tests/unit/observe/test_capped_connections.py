@@ -197,17 +197,18 @@ async def test_an_idle_connection_does_not_end_in_the_middle_of_a_burst(serve, l
         await ended(reader)
 
 
-async def test_a_connection_that_its_client_did_not_need_after_all_is_idle_a_moment_after_its_handshake(
+async def test_a_connection_that_its_client_did_not_need_after_all_is_not_idle_and_ends_once_it_has_kept_us_waiting(
     serve, limited, monkeypatch
 ):
+    """A busy client may be about to send its first request: it would not repeat what crosses our close."""
     monkeypatch.setattr(connections, "MOST", 1)
-    monkeypatch.setattr(connections, "GRACE", 0.1)
     async with serve() as served:
         reader, _ = await served.connect()
-        await until(lambda: [each.state for each in permits(limited)._permits] == [PermitState.IDLE])
         newcomer = asyncio.create_task(served.ask())
         await until(lambda: permits(limited).waiting == 1)
-        assert permits(limited).held == 1
+        assert [each.state for each in permits(limited)._permits] == [PermitState.CLIENTS_TURN]
+        served.clock.advance(connections.PATIENCE - 0.1)
+        assert permits(limited).waiting == 1
         served.clock.advance(0.1)
         assert await newcomer == "kept"
         await ended(reader)
@@ -399,6 +400,30 @@ async def test_a_newcomer_displaces_one_that_waits_of_the_address_with_most(serv
         held[0][1].close()
         held[1][1].close()
         assert [await each for each in newcomers]
+
+
+async def test_newcomers_displace_those_of_an_address_that_has_kept_others_waiting(serve, limited, monkeypatch):
+    """Before those of others, however few it has: many such addresses leave each of a burst its place."""
+    monkeypatch.setattr(connections, "MOST", 1)
+    monkeypatch.setattr(connections, "MOST_OPEN", 4)
+    third = "127.0.0.3"
+    async with serve() as served:
+
+        async def stall(*hosts):
+            for host in hosts:
+                there = len(limited[-1].open)
+                held.append(await served.stall(host))
+                await until(lambda there=there: len(limited[-1].open) == there + 1)
+
+        held = []
+        await stall(OTHER, OTHER, third, third)
+        served.clock.advance(PATIENCE)
+        await ended(held[0][0])
+        await until(lambda: len(limited[-1].open) == 3)
+        await stall(OTHER)
+        for _ in range(2):
+            await served.stall()
+        await until(lambda: sorted(limited[-1].open.values()) == ["127.0.0.1"] * 2 + [third] * 2)
 
 
 async def test_who_waits_too_long_leaves_the_queue(serve, limited, monkeypatch):

@@ -140,6 +140,32 @@ async def test_addresses_that_hold_everything_and_come_back_at_once_keep_nobody_
     assert "a1" in crowd.served
 
 
+async def test_one_that_needs_moments_does_not_wait_behind_those_that_need_seconds_each_time():
+    """More addresses than there are permits: what one leaves would go to the next of them, for seconds."""
+    crowd = Crowd(2)
+    await crowd.arrive("b1", "c1", "d1", "b2", "c2", "d2", "a1", "a2", "a3")
+    crowd.clock.advance(PATIENCE)
+    await crowd.leave("b1", "c1")
+    assert crowd.served == ["a1", "d1"]
+    for served, following in (("a1", "a2"), ("a2", "a3")):
+        crowd.clock.advance(0.01)
+        await crowd.leave(served)
+        assert crowd.served == sorted(["d1", following])
+    await crowd.leave("a3")
+    assert crowd.served == ["b2", "d1"]
+
+
+async def test_that_nobody_waits_wipes_the_slate_clean():
+    crowd = Crowd(1)
+    await crowd.arrive("b1", "a1")
+    crowd.clock.advance(PATIENCE)
+    await crowd.leave("b1")
+    await crowd.enter(WORKING, "a1")
+    await crowd.arrive("b2", "c1")
+    await crowd.leave("a1")
+    assert crowd.served == ["b2"], "it came before c1"
+
+
 async def test_an_address_that_has_all_it_may_have_waits_for_itself():
     crowd = Crowd(10, 2)
     await crowd.arrive("b1", "a1", "a2")

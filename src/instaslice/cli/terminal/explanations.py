@@ -74,6 +74,8 @@ def _waiting(explanation: Explanation, now: datetime) -> None:
         echo(f"  could     {_some(explanation.could)} would hold it if nothing else ran there")
     elif explanation.could_later:
         echo(f"  could     {_some(explanation.could_later)} would hold it, uncordoned and ready")
+    elif explanation.could_in_use:
+        echo(f"  could     {_some(explanation.could_in_use)} would hold it, with its GPUs in use again")
     else:
         echo("  could     no node that admits it would hold it, even if empty")
     for holder in explanation.held_by[:MOST_HOLDERS]:
