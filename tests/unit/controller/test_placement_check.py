@@ -111,6 +111,21 @@ def test_memory_alone_is_held_as_the_slice_that_wastes_least(world):
     assert [each.profile for each in world.spec("a").allocations] == ["1g.10gb"]
 
 
+def test_it_keeps_that_slice_when_a_node_comes_back_where_a_tighter_one_is_taken(world):
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.cordon("a")
+    world.add_node("b", model=models.named("H100-96GB"))
+    world.queue("train", **{names.MEMORY: "8"})
+    world.settle()
+    assert world.held() == ["1g.12gb"]
+    world.cordon("a", False)
+    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
+    mine = world.pod_of("train", containers=[container(**limits)])
+    world.settle()
+    assert (world.on(mine), world.held()) == ("b", [])
+
+
 def plain(world, **annotations):
     """A plain pod, as Kueue's gate keeps it, and whose workload names it as its owner and has nothing else of it."""
     limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}

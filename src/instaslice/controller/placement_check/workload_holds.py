@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
 from instaslice.api import names
+from instaslice.api.pods import NeededSlice
 from instaslice.controller.cluster_state import ClusterState
 from instaslice.controller.pod_placer import PodPlacer
 from instaslice.kube.core import Pod
@@ -126,10 +127,16 @@ class WorkloadHolds:
         """Whether the pod may still go there: the node was cordoned since, say."""
         request, ledger, node = self._placer.request(pod), self._state.ledger, plan.node
         return (
-            tuple(str(grant.want) for grant in plan.grants) in request.choices
+            # Also where an ask by memory would be given another profile by now: this one was the best when it was held.
+            len(request.slices) == len(plan.grants)
+            and all(_suffices(str(grant.want), want) for want, grant in zip(request.slices, plan.grants, strict=True))
             and node in request.admitted
             and node in request.fits
             and self._state.filters.for_pod(pod)(node) is None
             # Reserved for another pod, the place is this one's all the same.
             and all(ledger.fleet.why_closed(grant.gpu).keys() <= {RESERVED} for grant in plan.grants)
         )
+
+
+def _suffices(profile: str, want: NeededSlice) -> bool:
+    return profile == want.profile if want.ask is None else want.ask.met_by(profile)
