@@ -17,6 +17,8 @@ from instaslice.doctor.installation_kinds import (
     DEFINITIONS,
     HOOK,
     POLICIES,
+    POLICY,
+    POLICY_OF_BINDINGS,
     QUOTAS,
     WEBHOOKS,
     AdmissionPolicy,
@@ -67,6 +69,16 @@ class Installation:
             for hook in each.webhooks or ()
             if hook.name == HOOK
         ]
+
+    @property
+    def absent(self) -> bool:
+        """Whether nothing of it is there, but for what an uninstall leaves: the definition, and a Lease that nobody
+        renews. What could not be read is not there where the definition is missing, without which nothing runs."""
+        if self.definitions != [] and (self.webhooks is None or self.policies is None):
+            return False
+        policies = {each.metadata.name for each in self.policies or ()} & {POLICY, POLICY_OF_BINDINGS}
+        led = any(each.spec.holder_identity for each in self.leases or ()) and not self.lease_expired
+        return not self.hooks and not policies and not led
 
     @property
     def lease_expired(self) -> bool:
