@@ -25,6 +25,7 @@ from instaslice.doctor import (
     examine_kueue,
     examine_queues,
     examine_serving,
+    nodes_reported,
     wait_until_settled,
 )
 from instaslice.kube.client import Client
@@ -36,6 +37,8 @@ WRONG, NOT_ALL_CHECKED = 1, 3
 """Exit codes: something is wrong; nothing is, but not everything could be looked at."""
 QUEUES_SETTLE_SECONDS = 2.0
 """Within which Kueue's status follows what it has admitted."""
+REPORT_SECONDS = 1.0
+"""Between two looks for the report of an agent."""
 
 EXAMPLES = """\b
 Examples:
@@ -80,6 +83,7 @@ def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, c
 
 async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]:
     clock = SystemClock()
+    deadline = clock.monotonic() + wait
     installation = await Installation.read(client, clock, dry_run, namespace)
     if installation.definitions == []:
         return examine_installation(installation)  # there is nothing else to look at
@@ -94,6 +98,11 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
             serving = await Serving.read(client, clock)
             quota = await KueueQuota.read(client)
             queues = examine_queues(quota, serving.cluster)
+        unreported = list(nodes_reported(installation, serving.cluster))
+        while unreported and clock.monotonic() < deadline:
+            await clock.sleep(REPORT_SECONDS)
+            serving = await Serving.read(client, clock)
+            unreported = list(nodes_reported(installation, serving.cluster))
     except Forbidden as error:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
@@ -102,7 +111,12 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster
-    found += [*queues, *examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    found += [
+        *queues,
+        *unreported,
+        *examine_serving(serving),
+        *examine_installation(installation, cluster.pods, cluster.nodes),
+    ]
     found += examine_kueue(await ObservedKueue.read(client, quota), cluster.instaslices)
     return sorted(found)
 

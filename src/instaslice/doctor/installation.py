@@ -13,15 +13,18 @@ from instaslice.api import crd, names
 from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.findings import Finding
 from instaslice.doctor.installation_kinds import (
+    AGENT_DAEMON_SETS,
     BINDINGS,
     DEFINITIONS,
     HOOK,
+    OF_AGENTS,
     POLICIES,
     POLICY,
     POLICY_OF_BINDINGS,
     QUOTAS,
     WEBHOOKS,
     AdmissionPolicy,
+    AgentDaemonSet,
     Definition,
     PolicyBinding,
     Quota,
@@ -29,7 +32,7 @@ from instaslice.doctor.installation_kinds import (
     WebhookConfiguration,
 )
 from instaslice.doctor.kind_reader import KindReader
-from instaslice.kube.client import Client
+from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, Lease, Namespace
 from instaslice.kube.meta import Key
@@ -58,6 +61,8 @@ class Installation:
     definitions: Sequence[Definition] | None = None
     quotas: Sequence[Quota] | None = None
     namespaces: Sequence[Namespace] | None = None
+    agents: Sequence[AgentDaemonSet] | None = None
+    """Says which nodes have an agent; nodes that `instaslice up` emulates have none of it."""
     not_checked: Sequence[Finding] = ()
 
     @property
@@ -105,8 +110,9 @@ class Installation:
             leases=await reader.one(LEASES, key),
             definitions=await reader.one(DEFINITIONS, Key("", crd.NAME)),
             quotas=await reader.all(QUOTAS),
-            # Only narrows the findings about quotas: without it none is missing.
+            # These only make findings more exact: without them none is missing.
             namespaces=await KindReader(client).all(NAMESPACES),
+            agents=await KindReader(client).all(AGENT_DAEMON_SETS, Selector(namespace, OF_AGENTS)),
         )
         dry_runs = await try_out(client, [hook for _, hook in found.hooks], found.namespaces, namespace)
         if dry_runs.unknown:
