@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -39,6 +40,10 @@ QUEUES_SETTLE_SECONDS = 2.0
 """Within which Kueue's status follows what it has admitted."""
 REPORT_SECONDS = 1.0
 """Between two looks for the report of an agent."""
+NOTHING_READ = (
+    "nothing could be looked at, so nothing is known of this cluster: grant this account what is named above, or name "
+    "another one (--context)"
+)
 
 EXAMPLES = """\b
 Examples:
@@ -68,25 +73,31 @@ def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, c
     looked at.
     """
 
-    async def run() -> list[Finding]:
+    async def run() -> Examined:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             return await _examine(client, namespace, wait)
 
-    found = asyncio.run(run())
+    found, nothing_read = asyncio.run(run())
     if output == "text":
-        _text(found, wait)
+        _text(found, wait, nothing_read=nothing_read)
     else:
         print_document(found, output)
     if found:
         sys.exit(WRONG if _wrong(found) else NOT_ALL_CHECKED)
 
 
-async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]:
+class Examined(NamedTuple):
+    found: list[Finding]
+    nothing_read: bool = False
+    """Whether the caller may read nothing at all, so that nothing is known of the cluster."""
+
+
+async def _examine(client: Client, namespace: str, wait: float) -> Examined:
     clock = SystemClock()
     deadline = clock.monotonic() + wait
     installation = await Installation.read(client, clock, dry_run, namespace)
     if installation.definitions == []:
-        return examine_installation(installation)  # there is nothing else to look at
+        return Examined(examine_installation(installation))  # there is nothing else to look at
     try:
         with _progress(wait) as on_progress:
             found = await wait_until_settled(client, wait, on_progress=on_progress)
@@ -107,7 +118,7 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
-        return sorted([*examine_installation(installation), unread])
+        return Examined(sorted([*examine_installation(installation), unread]), installation.unread)
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster
@@ -118,7 +129,7 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
         *examine_installation(installation, cluster.pods, cluster.nodes),
     ]
     found += examine_kueue(await ObservedKueue.read(client, quota), cluster.instaslices)
-    return sorted(found)
+    return Examined(sorted(found))
 
 
 def _wrong(found: list[Finding]) -> bool:
@@ -137,10 +148,11 @@ def _progress(wait: float) -> Iterator[Callable[[list[Finding], int], None]]:
         yield lambda found, moving: status.update(f"{len(found)} findings, {moving} slices being created or destroyed")
 
 
-def _text(found: list[Finding], wait: float) -> None:
+def _text(found: list[Finding], wait: float, *, nothing_read: bool) -> None:
     for finding in found:
         echo(f"{finding}{'  (may pass)' if finding.transient and not wait else ''}")
     if not _wrong(found):
-        click.echo("nothing wrong in what could be looked at" if found else "nothing wrong")
+        some = NOTHING_READ if nothing_read else "nothing wrong in what could be looked at"
+        click.echo(some if found else "nothing wrong")
     elif not wait and any(finding.transient for finding in found):
         click.echo("Findings that may pass are worth a second check: instaslice doctor --wait 30", err=True)

@@ -76,6 +76,12 @@ class Installation:
         ]
 
     @property
+    def unread(self) -> bool:
+        """Whether nothing of it could be read."""
+        read = self.webhooks, self.policies, self.bindings, self.leases, self.definitions, self.quotas
+        return all(each is None for each in read)
+
+    @property
     def absent(self) -> bool:
         """Whether nothing of it is there, but for what an uninstall leaves: the definition, and a Lease that nobody
         renews. What could not be read is not there where the definition is missing, without which nothing runs."""

@@ -70,7 +70,7 @@ def _look(installation: Installation) -> str:
     where = f"-n {installation.lease_key.namespace}"
     return (
         f"see why: `kubectl get daemonsets,pods {where} -l {OF_AGENTS}`, and the log, `kubectl logs {where} -l "
-        f"{OF_AGENTS} --prefix` (-n names another namespace)"
+        f"{OF_AGENTS} --prefix`"
     )
 
 

@@ -559,8 +559,18 @@ async def test_what_may_not_be_read_is_noted_with_the_right_that_is_missing_and_
     assert note.invariant is Invariant.NOT_CHECKED
     assert note.object.startswith((kind[:-1], kind, "lease", "customresourcedefinition"))
     assert f"on {kind}" in note.message
+    assert not found.unread
     others = {each.invariant for each in examine_installation(found)} - {Invariant.NOT_CHECKED}
     assert others, "an empty server has other faults"
+
+
+async def test_where_nothing_may_be_read_nothing_is_known_of_it():
+    server = MemoryServer()
+    for kind in KINDS.values():
+        server.refuse("GET", kind, 403)
+    found = await read(server)
+    assert found.unread
+    assert {each.invariant for each in examine_installation(found)} == {Invariant.NOT_CHECKED}
 
 
 async def test_what_cannot_be_read_for_another_reason_is_noted_too():
