@@ -11,10 +11,10 @@ connections are counted as soon as they are accepted, before their handshake. Th
   none. Where somebody waits, or MOST_IDLE are idle already, an answer says `Connection: close`, and no request is lost.
 - Where somebody waits for GRACE seconds all the same, the connection that has been idle longest ends. Go's client does
   not repeat a POST that crosses our close on the way: that is why this comes second, why it is not done in the middle
-  of a burst, and why a connection on which bytes have arrived is not idle. One that has sent nothing since its
-  handshake is.
+  of a burst, and why a connection on which bytes have arrived is not idle, nor one that is about to send its first.
 - Where none is idle, the one that has kept us waiting longest ends, after PATIENCE seconds: a handshake that does not
-  end, half a request, an answer that is not read. A request that has arrived is never cut for somebody else.
+  end or that nothing follows, half a request, an answer that is not read. A request that has arrived is never cut for
+  somebody else.
 - The next to be served is of the address with the fewest connections served, then of one that has kept others waiting
   for the shortest time. So one address waits for itself, and of N addresses that hold half a request on each
   connection, a newcomer waits at most PATIENCE * N / MOST seconds; its further requests do not wait behind all of them.
@@ -55,8 +55,9 @@ MOST_OPEN: Final = 800
 MOST_OPEN_OF_ONE: Final = 400
 SECONDS: Final = 10.0
 """For handshake, request and answer; an API server does not wait longer for a webhook either."""
-GRACE: Final = 0.1
-"""An answer takes milliseconds, and a burst reuses idle connections while it opens others."""
+GRACE: Final = 0.5
+"""An answer takes milliseconds; but a burst reuses idle connections while it opens others, and a busy API server may
+have begun to use one for a while before its first byte is here."""
 PATIENCE: Final = 2.0
 """For what a client has to do while others wait. A busy processor makes honest handshakes take a second, too."""
 
@@ -191,9 +192,6 @@ class _Connection(asyncio.Protocol):
         if self._early:
             self._handler.data_received(self._early)
             self._early = b""
-        elif self._permit is not None:
-            # Go opens one for each request that waits, and keeps those that it did not need after all.
-            self._permit.enter(PermitState.IDLE)
 
     def abort(self) -> None:
         self._transport.abort()

@@ -19,8 +19,6 @@ async def test_an_api_server_that_shares_few_places_with_others_loses_no_request
 ):
     monkeypatch.setattr(connections, "MOST", PLACES)
     monkeypatch.setattr(connections, "MOST_IDLE", IDLE)
-    # On a slow machine an idle connection could end while the API server is about to use it.
-    monkeypatch.setattr(connections, "GRACE", 0.5)
     async with register() as hook:
 
         async def pods(number):

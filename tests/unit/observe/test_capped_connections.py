@@ -197,17 +197,18 @@ async def test_an_idle_connection_does_not_end_in_the_middle_of_a_burst(serve, l
         await ended(reader)
 
 
-async def test_a_connection_that_its_client_did_not_need_after_all_is_idle_a_moment_after_its_handshake(
+async def test_a_connection_that_its_client_did_not_need_after_all_is_not_idle_and_ends_once_it_has_kept_us_waiting(
     serve, limited, monkeypatch
 ):
+    """A busy client may be about to send its first request: it would not repeat what crosses our close."""
     monkeypatch.setattr(connections, "MOST", 1)
-    monkeypatch.setattr(connections, "GRACE", 0.1)
     async with serve() as served:
         reader, _ = await served.connect()
-        await until(lambda: [each.state for each in permits(limited)._permits] == [PermitState.IDLE])
         newcomer = asyncio.create_task(served.ask())
         await until(lambda: permits(limited).waiting == 1)
-        assert permits(limited).held == 1
+        assert [each.state for each in permits(limited)._permits] == [PermitState.CLIENTS_TURN]
+        served.clock.advance(connections.PATIENCE - 0.1)
+        assert permits(limited).waiting == 1
         served.clock.advance(0.1)
         assert await newcomer == "kept"
         await ended(reader)
