@@ -53,15 +53,19 @@ sign: sbom ## Sign a pushed image and attach its SBOM with cosign, keyless (IMG=
 KUBECTL ?= kubectl
 HELM    = $$($(BIN)/python -m instaslice.local.helm)
 RELEASE = instaslice --namespace instaslice-system
-# Repository and tag, or nothing without a tag: the colon before a port of a registry is none before one.
-IMAGE   = $(shell echo '$(IMG)' | sed -nE 's|^([^@]+):([^:/@]+)$$|\1 \2|p')
+# The values of repository, tag and digest, or nothing: the colon before a port of a registry is none before a tag.
+IMG_REPOSITORY = ([^@:[:space:]]+(:[0-9]+/[^@:[:space:]]+)?)
+IMG_TAG = ([^:/@[:space:]]+)
+IMG_DIGEST = (sha256:[0-9a-f]{64})
+IMG_VALUES = --set image.repository=\1 --set-string image.tag
+IMAGE = $(shell echo '$(IMG)' | sed -nE -e 's|^$(IMG_REPOSITORY):$(IMG_TAG)$$|$(IMG_VALUES)=\3 --set image.digest=|p' \
+	-e 's|^$(IMG_REPOSITORY)(:$(IMG_TAG))?@$(IMG_DIGEST)$$|$(IMG_VALUES)=\4 --set image.digest=\5|p')
 
 # Values of earlier calls stay, but for those of the image; --reset-values in ARGS forgets them.
-deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig (IMG=repository:tag ARGS="--set …")
-	$(if $(IMAGE),,$(error IMG=$(IMG): say which image, with its tag: make deploy IMG=repository:tag))
+deploy: setup ## Install or upgrade InstaSlice in the cluster of your kubeconfig (IMG=repository:tag, or @digest; ARGS="--set …")
+	$(if $(IMAGE),,$(error IMG=$(IMG): say which image, with its tag or digest: make deploy IMG=repository:tag or IMG=repository@sha256:…))
 	$(HELM) upgrade --install $(RELEASE) charts/instaslice --reset-then-reuse-values --create-namespace --take-ownership --wait \
-		--set namespace.create=true --set image.digest= \
-		--set image.repository=$(firstword $(IMAGE)) --set-string image.tag=$(lastword $(IMAGE)) $(ARGS)
+		--set namespace.create=true $(IMAGE) $(ARGS)
 
 undeploy: setup ## Remove it and its namespace (CRDS=1: all Instaslice objects too; FORCE=1: though pods hold slices)
 	@$(if $(FORCE),,$(BIN)/instaslice drained || { echo 'To remove InstaSlice without asking who holds slices: make undeploy FORCE=1' >&2; exit 1; })

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import click
 
@@ -25,6 +26,7 @@ from instaslice.doctor import (
     examine_kueue,
     examine_queues,
     examine_serving,
+    nodes_reported,
     wait_until_settled,
 )
 from instaslice.kube.client import Client
@@ -36,6 +38,12 @@ WRONG, NOT_ALL_CHECKED = 1, 3
 """Exit codes: something is wrong; nothing is, but not everything could be looked at."""
 QUEUES_SETTLE_SECONDS = 2.0
 """Within which Kueue's status follows what it has admitted."""
+REPORT_SECONDS = 1.0
+"""Between two looks for the report of an agent."""
+NOTHING_READ = (
+    "nothing could be looked at, so nothing is known of this cluster: grant this account what is named above, or name "
+    "another one (--context)"
+)
 
 EXAMPLES = """\b
 Examples:
@@ -65,24 +73,31 @@ def command(output: str, namespace: str, wait: float, kubeconfig: Path | None, c
     looked at.
     """
 
-    async def run() -> list[Finding]:
+    async def run() -> Examined:
         async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
             return await _examine(client, namespace, wait)
 
-    found = asyncio.run(run())
+    found, nothing_read = asyncio.run(run())
     if output == "text":
-        _text(found, wait)
+        _text(found, wait, nothing_read=nothing_read)
     else:
         print_document(found, output)
     if found:
         sys.exit(WRONG if _wrong(found) else NOT_ALL_CHECKED)
 
 
-async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]:
+class Examined(NamedTuple):
+    found: list[Finding]
+    nothing_read: bool = False
+    """Whether the caller may read nothing at all, so that nothing is known of the cluster."""
+
+
+async def _examine(client: Client, namespace: str, wait: float) -> Examined:
     clock = SystemClock()
+    deadline = clock.monotonic() + wait
     installation = await Installation.read(client, clock, dry_run, namespace)
     if installation.definitions == []:
-        return examine_installation(installation)  # there is nothing else to look at
+        return Examined(examine_installation(installation))  # there is nothing else to look at
     try:
         with _progress(wait) as on_progress:
             found = await wait_until_settled(client, wait, on_progress=on_progress)
@@ -94,18 +109,29 @@ async def _examine(client: Client, namespace: str, wait: float) -> list[Finding]
             serving = await Serving.read(client, clock)
             quota = await KueueQuota.read(client)
             queues = examine_queues(quota, serving.cluster)
+        unreported = list(nodes_reported(installation, serving.cluster))
+        while unreported and clock.monotonic() < deadline:
+            await clock.sleep(REPORT_SECONDS)
+            serving = await Serving.read(client, clock)
+            unreported = list(nodes_reported(installation, serving.cluster))
     except Forbidden as error:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
         kueue = await KueueQuota.read(client)
-        return sorted([*examine_installation(installation), unread, *kueue.not_checked])
+        found = [*examine_installation(installation), unread, *kueue.not_checked]
+        return Examined(sorted(found), installation.unread)
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster
-    found += [*queues, *examine_serving(serving), *examine_installation(installation, cluster.pods, cluster.nodes)]
+    found += [
+        *queues,
+        *unreported,
+        *examine_serving(serving),
+        *examine_installation(installation, cluster.pods, cluster.nodes),
+    ]
     found += examine_kueue(await ObservedKueue.read(client, quota), cluster.instaslices)
-    return sorted(found)
+    return Examined(sorted(found))
 
 
 def _wrong(found: list[Finding]) -> bool:
@@ -124,10 +150,11 @@ def _progress(wait: float) -> Iterator[Callable[[list[Finding], int], None]]:
         yield lambda found, moving: status.update(f"{len(found)} findings, {moving} slices being created or destroyed")
 
 
-def _text(found: list[Finding], wait: float) -> None:
+def _text(found: list[Finding], wait: float, *, nothing_read: bool) -> None:
     for finding in found:
         echo(f"{finding}{'  (may pass)' if finding.transient and not wait else ''}")
     if not _wrong(found):
-        click.echo("nothing wrong in what could be looked at" if found else "nothing wrong")
+        some = NOTHING_READ if nothing_read else "nothing wrong in what could be looked at"
+        click.echo(some if found else "nothing wrong")
     elif not wait and any(finding.transient for finding in found):
         click.echo("Findings that may pass are worth a second check: instaslice doctor --wait 30", err=True)

@@ -13,6 +13,7 @@ installation_kinds  the objects that it consists of
 installation_rules  rules about those
 definition_rules  the rule that the definition is the one of this version
 renamed_rules     quotas and pods that still use the names that the webhook replaces
+unreported_nodes  the rule that agents have reported their nodes
 kueue_quota       what Kueue charges, as far as it covers GPU memory
 queue_rules       rules about that: each slice is charged once
 kind_reader       reads kinds one by one, and notes those that it may not
@@ -38,6 +39,7 @@ from instaslice.doctor.observed_cluster import ObservedCluster
 from instaslice.doctor.observed_kueue import ObservedKueue
 from instaslice.doctor.queue_rules import examine_queues
 from instaslice.doctor.serving import Serving, examine_serving
+from instaslice.doctor.unreported_nodes import nodes_reported
 
 __all__ = [
     "Doctor",
@@ -55,5 +57,6 @@ __all__ = [
     "examine_kueue",
     "examine_queues",
     "examine_serving",
+    "nodes_reported",
     "wait_until_settled",
 ]

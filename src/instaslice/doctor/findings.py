@@ -44,6 +44,8 @@ class Invariant(StrEnum):
     """No agent says that pods cannot start on its node."""
     GPU_HEALTHY = "gpu-healthy"
     """No GPU is unhealthy."""
+    INSTALLED = "installed"
+    """InstaSlice is installed. Where it is not, nothing else is said of what it would consist of."""
     WEBHOOK_CALLED = "webhook-called"
     """The API server calls the webhook for new pods, trusts it, and admits none without it."""
     POLICIES_BOUND = "policies-bound"

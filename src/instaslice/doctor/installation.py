@@ -13,13 +13,18 @@ from instaslice.api import crd, names
 from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.findings import Finding
 from instaslice.doctor.installation_kinds import (
+    AGENT_DAEMON_SETS,
     BINDINGS,
     DEFINITIONS,
     HOOK,
+    OF_AGENTS,
     POLICIES,
+    POLICY,
+    POLICY_OF_BINDINGS,
     QUOTAS,
     WEBHOOKS,
     AdmissionPolicy,
+    AgentDaemonSet,
     Definition,
     PolicyBinding,
     Quota,
@@ -27,7 +32,7 @@ from instaslice.doctor.installation_kinds import (
     WebhookConfiguration,
 )
 from instaslice.doctor.kind_reader import KindReader
-from instaslice.kube.client import Client
+from instaslice.kube.client import Client, Selector
 from instaslice.kube.clock import Clock
 from instaslice.kube.core import LEASES, NAMESPACES, Lease, Namespace
 from instaslice.kube.meta import Key
@@ -56,6 +61,8 @@ class Installation:
     definitions: Sequence[Definition] | None = None
     quotas: Sequence[Quota] | None = None
     namespaces: Sequence[Namespace] | None = None
+    agents: Sequence[AgentDaemonSet] | None = None
+    """Says which nodes have an agent; nodes that `instaslice up` emulates have none of it."""
     not_checked: Sequence[Finding] = ()
 
     @property
@@ -67,6 +74,22 @@ class Installation:
             for hook in each.webhooks or ()
             if hook.name == HOOK
         ]
+
+    @property
+    def unread(self) -> bool:
+        """Whether nothing of it could be read."""
+        read = self.webhooks, self.policies, self.bindings, self.leases, self.definitions, self.quotas
+        return all(each is None for each in read)
+
+    @property
+    def absent(self) -> bool:
+        """Whether nothing of it is there, but for what an uninstall leaves: the definition, and a Lease that nobody
+        renews. What could not be read is not there where the definition is missing, without which nothing runs."""
+        if self.definitions != [] and (self.webhooks is None or self.policies is None):
+            return False
+        policies = {each.metadata.name for each in self.policies or ()} & {POLICY, POLICY_OF_BINDINGS}
+        led = any(each.spec.holder_identity for each in self.leases or ()) and not self.lease_expired
+        return not self.hooks and not policies and not led
 
     @property
     def lease_expired(self) -> bool:
@@ -93,8 +116,9 @@ class Installation:
             leases=await reader.one(LEASES, key),
             definitions=await reader.one(DEFINITIONS, Key("", crd.NAME)),
             quotas=await reader.all(QUOTAS),
-            # Only narrows the findings about quotas: without it none is missing.
+            # These only make findings more exact: without them none is missing.
             namespaces=await KindReader(client).all(NAMESPACES),
+            agents=await KindReader(client).all(AGENT_DAEMON_SETS, Selector(namespace, OF_AGENTS)),
         )
         dry_runs = await try_out(client, [hook for _, hook in found.hooks], found.namespaces, namespace)
         if dry_runs.unknown:

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from instaslice.api import names
-from instaslice.kube.core import Condition, LabelSelector
+from instaslice.kube.core import Condition, LabelSelector, Toleration
 from instaslice.kube.meta import ApiStruct, ObjectMeta
 from instaslice.kube.resource import Resource
 
@@ -16,6 +16,8 @@ HOOK: Final = f"slices.{names.GROUP}"
 POLICY: Final = "instaslice-pods"
 """The name of our policy about pods."""
 POLICY_OF_BINDINGS: Final = "instaslice-pods-bindings"
+OF_AGENTS: Final = "app.kubernetes.io/component=agent"
+"""The label of the agents' DaemonSet and of its pods."""
 
 
 class ServiceReference(ApiStruct, frozen=True):
@@ -109,6 +111,38 @@ class Quota(ApiStruct, frozen=True):
     spec: QuotaSpec = QuotaSpec()
 
 
+class AgentPodSpec(ApiStruct, frozen=True):
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    affinity: dict[str, Any] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class AgentTemplate(ApiStruct, frozen=True):
+    spec: AgentPodSpec = AgentPodSpec()
+
+
+class AgentDaemonSetSpec(ApiStruct, frozen=True):
+    template: AgentTemplate = AgentTemplate()
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        return self.template.spec.node_selector
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether its pods run on every node that has the labels: neither affinity nor taints keep them off."""
+        pod = self.template.spec
+        tolerates = any(
+            each.operator == "Exists" and not each.key and not each.effect for each in pod.tolerations or ()
+        )
+        return tolerates and not pod.affinity
+
+
+class AgentDaemonSet(ApiStruct, frozen=True):
+    metadata: ObjectMeta
+    spec: AgentDaemonSetSpec = AgentDaemonSetSpec()
+
+
 WEBHOOKS = Resource(
     WebhookConfiguration,
     "MutatingWebhookConfiguration",
@@ -130,3 +164,4 @@ DEFINITIONS = Resource(
     Definition, "CustomResourceDefinition", "customresourcedefinitions", group="apiextensions.k8s.io", namespaced=False
 )
 QUOTAS = Resource(Quota, "ResourceQuota", "resourcequotas")
+AGENT_DAEMON_SETS = Resource(AgentDaemonSet, "DaemonSet", "daemonsets", group="apps")

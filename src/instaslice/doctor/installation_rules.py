@@ -24,6 +24,11 @@ from instaslice.doctor.installation_kinds import (
 from instaslice.doctor.renamed_rules import pod_seen, quota_counts
 from instaslice.kube.core import Node, Pod
 
+INSTALL: Final = (
+    f"install it: `helm install instaslice charts/instaslice --namespace {names.NAMESPACE} --create-namespace "
+    "--take-ownership --set namespace.create=true --set image.repository=REPOSITORY --set-string image.tag=TAG --wait` "
+    "(docs/install.md); or is this the wrong cluster (--context)?"
+)
 FIX_WEBHOOK: Final = "apply the webhook's configuration again"
 WHO_FILLS_IN: Final = "the webhook fills it in, or cert-manager's cainjector with certManager.enabled"
 FIX_FOREIGN: Final = "find out who changed it; delete it, and apply it again"
@@ -36,6 +41,8 @@ def examine_installation(
     installation: Installation, pods: Sequence[Pod] = (), nodes: Sequence[Node] = ()
 ) -> list[Finding]:
     """Everything that is wrong with it, and what could not be looked at; sorted."""
+    if installation.absent:
+        return sorted([_not_installed(installation), *installation.not_checked])
     rules: tuple[Rule, ...] = (
         webhook_called,
         only_ours_registered,
@@ -46,6 +53,13 @@ def examine_installation(
     )
     found = [finding for rule in rules for finding in rule(installation)]
     return sorted({*found, *pod_seen(installation, pods, nodes), *installation.not_checked})
+
+
+def _not_installed(installation: Installation) -> Finding:
+    """Instead of a finding for each part that is missing: their remedies are for an installation that is damaged."""
+    left = " (its definition is left of an earlier installation)" if installation.definitions else ""
+    message = f"InstaSlice is not installed: no webhook, no policies and no controller are there{left}; {INSTALL}"
+    return Finding(Invariant.INSTALLED, "cluster", message)
 
 
 def webhook_called(installation: Installation) -> Iterator[Finding]:

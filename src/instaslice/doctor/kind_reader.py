@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Any, TypeVar
 
 from instaslice.doctor.findings import Finding, Invariant
-from instaslice.kube.client import Client
+from instaslice.kube.client import EVERYTHING, Client, Selector
 from instaslice.kube.errors import KubeError, NotFound, Refused, Unreachable
 from instaslice.kube.meta import Key, Object
 from instaslice.kube.resource import Resource
@@ -23,8 +23,8 @@ class KindReader:
     def note(self, thing: str, why: str) -> None:
         self.notes.append(Finding(Invariant.NOT_CHECKED, thing, why))
 
-    async def all(self, resource: Resource[K]) -> list[K] | None:
-        return await self._read(resource, "list", resource.plural, self._client.list(resource))
+    async def all(self, resource: Resource[K], selector: Selector = EVERYTHING) -> list[K] | None:
+        return await self._read(resource, "list", resource.plural, self._client.list(resource, selector))
 
     async def one(self, resource: Resource[K], key: Key) -> list[K] | None:
         async def found() -> list[K]:

@@ -3,11 +3,12 @@
 A model that is not in the file is built from what the driver reports: see `discovered`.
 """
 
+import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from importlib import resources
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -17,6 +18,10 @@ from instaslice.geometry.profiles import NO_ENGINES, Engines, Placement, Profile
 
 Provenance = Literal["measured", "inferred", "unknown", "discovered"]
 """How the placements are known: read from such a GPU, concluded from its family, not at all, or read just now."""
+
+MOST_SUGGESTED: Final = 4
+SIMILAR_FAMILY: Final = 0.7
+"""How much of `h300` and `h200` is the same, at least: three of four letters."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +105,24 @@ def _named(name: str, offered: tuple[str, ...]) -> Model:
         beginning = _beginning_with(wanted)
         found = beginning[0] if len(beginning) == 1 else None
     if found is None:
-        near = nearest(name, offered)
+        near = _nearest(wanted, offered)
         meant = f"; did you mean {', '.join(near)}?" if len(near) < len(offered) else "."
         raise UnknownModel(f"no GPU model {name!r}{meant} Known are {', '.join(offered)}")
     return found
+
+
+def _nearest(wanted: str, offered: tuple[str, ...]) -> list[str]:
+    """By what stands before the first `-` where no name holds the word: `H300` is meant for an H200 rather than an A30,
+    though whole names differ in more letters."""
+    near = nearest(wanted, offered)
+    if any(wanted in each.lower() for each in offered):
+        return near
+    families: dict[str, list[str]] = {}
+    for name in offered:
+        families.setdefault(name.lower().partition("-")[0], []).append(name)
+    family = wanted.partition("-")[0]
+    similar = [family] if family in families else difflib.get_close_matches(family, families, cutoff=SIMILAR_FAMILY)
+    return [name for family in similar for name in families[family]][:MOST_SUGGESTED] or near
 
 
 def _beginning_with(word: str) -> list[Model]:

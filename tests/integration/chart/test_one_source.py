@@ -135,23 +135,48 @@ def test_the_definition_may_be_left_to_others():
     assert "CustomResourceDefinition" not in {each["kind"] for each in Helm().template("crds.install=false")}
 
 
+DIGEST = f"sha256:{'0a' * 32}"
+
+
 def deploy(image, *variables):
     return subprocess.run(
         ["make", "-n", "deploy", f"IMG={image}", *variables], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
 
-@pytest.mark.parametrize("image", ["", "reg.io/instaslice", "reg.io:5000/instaslice", "reg.io/instaslice@sha256:ab"])
-def test_an_image_without_a_tag_is_not_deployed(image):
+@pytest.mark.parametrize(
+    "image",
+    [
+        "",
+        "reg.io/instaslice",
+        "reg.io:5000/instaslice",
+        "reg.io/instaslice@sha256:ab",
+        f"@{DIGEST}",
+        f"a:b:c@{DIGEST}",
+        "a b:1",
+        "a:1 b",
+    ],
+)
+def test_an_image_without_a_tag_or_digest_is_not_deployed(image):
     done = deploy(image)
     assert done.returncode == 2
-    assert f"IMG={image}: say which image, with its tag" in done.stderr
+    assert f"IMG={image}: say which image, with its tag or digest" in done.stderr
+    assert done.stdout.count("--set") == 0
 
 
 @pytest.mark.parametrize("repository", ["instaslice", "reg.io:5000/a/instaslice"])
 def test_make_deploys_the_image_that_is_named(repository):
     done = deploy(f"{repository}:v1")
-    assert f"--set image.repository={repository} --set-string image.tag=v1" in done.stdout
+    assert f"--set image.repository={repository} --set-string image.tag=v1 --set image.digest= " in done.stdout
+
+
+@pytest.mark.parametrize("repository", ["instaslice", "reg.io:5000/a/instaslice"])
+@pytest.mark.parametrize("tag", ["", "v1"])
+def test_make_deploys_the_digest_that_is_named(repository, tag):
+    done = deploy(f"{repository}{tag and ':'}{tag}@{DIGEST}")
+    assert (
+        f"--set image.repository={repository} --set-string image.tag={tag} --set image.digest={DIGEST} " in done.stdout
+    )
 
 
 def test_the_icon_is_that_of_the_file():

@@ -14,22 +14,10 @@ from rendered import EMULATED
         pytest.param(["agent.emulated.model=A1000"], "agent/emulated/model", id="a model that nobody knows"),
         pytest.param(["agent.emulated.count=17"], "agent/emulated/count", id="more GPUs than a node has"),
         pytest.param(["webhook.models={A30,A1000}"], "webhook/models/1", id="a model of the cluster that nobody knows"),
-        pytest.param(["image.tag=v1@sha256:ab"], "image/tag", id="a tag with a digest"),
         pytest.param(["priorityClass.value=1000000001"], "priorityClass/value", id="a priority of Kubernetes' own"),
         pytest.param(["priorityClass.value=-2147483649"], "priorityClass/value", id="a priority below all"),
-        pytest.param(["test.namespace=Team A"], "test/namespace", id="no name of a namespace"),
-        pytest.param(["metrics.namespaces={Monitoring}"], "metrics/namespaces/0", id="no name of a namespace either"),
-        pytest.param(["agent.driver.library=libnvidia-ml.so.1"], "agent/driver/library", id="a relative library"),
-        pytest.param(["agent.driver.runtimeClassName=NVIDIA"], "agent/driver/runtimeClassName", id="no name"),
         pytest.param(["controller.taintNodes=perhaps"], "controller/taintNodes", id="neither true nor false"),
         pytest.param(["webhook.port=99999"], "webhook/port", id="no such port"),
-        pytest.param(["agent.kubeletDir=kubelet"], "agent/kubeletDir", id="a relative folder"),
-        pytest.param(["image.digest=abc"], "image/digest", id="no digest"),
-        pytest.param([r"agent.stateDir=/a\, name: x"], "agent/stateDir", id="a folder that is more YAML"),
-        pytest.param([r"agent.driverSpecs={/a\, name: x}"], "agent/driverSpecs/0", id="a file that is more YAML"),
-        pytest.param(["agent.maxSurge="], "agent/maxSurge", id="no surge"),
-        pytest.param(["agent.maxSurge=0%"], "agent/maxSurge", id="a surge of none"),
-        pytest.param(["test.profile=small"], "test/profile", id="no profile"),
         pytest.param(["metrics=null"], "missing property 'metrics'", id="a section that is null"),
         pytest.param(["agent.emulated=null"], "missing property 'emulated'", id="a section within one that is null"),
         pytest.param(["metrics.certificateSecret=null"], "missing property 'certificateSecret'", id="a null name"),
@@ -146,9 +134,71 @@ def test_values_that_contradict_each_other_are_refused(settings, message):
     assert message in str(refused.value)
 
 
+DIGEST = f"sha256:{'0a' * 32}"
+
+
+@pytest.mark.parametrize(
+    "setting, expected",
+    [
+        pytest.param("image.tag=v1@sha256:ab", "a tag: letters and digits", id="a tag with a digest"),
+        pytest.param("image.digest=abc", "sha256: and 64 digits", id="no digest"),
+        pytest.param(f"image.digest={DIGEST}0", "sha256: and 64 digits", id="a digest that is too long"),
+        pytest.param("test.namespace=Team A", "the name of a namespace", id="no name of a namespace"),
+        pytest.param("metrics.namespaces={Monitoring}", "the name of a namespace", id="nor one of Prometheus"),
+        pytest.param("webhook.namespaces={team_a}", "the name of a namespace", id="nor one of users"),
+        pytest.param("agent.driver.library=libnvidia-ml.so.1", "a whole path on the node", id="a relative library"),
+        pytest.param("agent.driver.runtimeClassName=NVIDIA", "a name of Kubernetes", id="no name of a class"),
+        pytest.param("priorityClass.name=High One", "a name of Kubernetes", id="no name of a priority"),
+        pytest.param("agent.kubeletDir=kubelet", "a whole path on the node", id="a relative folder"),
+        pytest.param("agent.cdiDir=", "a whole path on the node", id="no folder"),
+        pytest.param("agent.dcgmJobMappingDir=dcgm", "a whole path on the node", id="a relative folder for dcgm"),
+        pytest.param(r"agent.stateDir=/a\, name: x", "a whole path on the node", id="a folder that is more YAML"),
+        pytest.param(r"agent.driverSpecs={/a\, name: x}", "a whole path on the node", id="a file that is more YAML"),
+        pytest.param("agent.maxSurge=", "a number of nodes, or a share", id="no surge"),
+        pytest.param("agent.maxSurge=0%", "a number of nodes, or a share", id="a surge of none"),
+        pytest.param("agent.maxSurge=101%", "a number of nodes, or a share", id="a surge beyond all"),
+        pytest.param("metrics.serviceMonitor.interval=30 s", "a number with its unit", id="an interval with a space"),
+        pytest.param("test.profile=small", "a profile alone", id="no profile"),
+        pytest.param("test.profile=nvidia.com/mig-1g.5gb", "a profile alone", id="the name of a resource"),
+    ],
+)
+def test_a_value_of_another_form_is_named_with_what_was_expected_and_an_example(setting, expected):
+    with pytest.raises(HelmFailed) as refused:
+        Helm().template(setting)
+    name, _, value = setting.partition("=")
+    value = value.strip("{}").replace("\\,", ",")
+    assert f"{name}={value}: expected {expected}" in str(refused.value)
+    assert ". Example: " in str(refused.value)
+
+
+@pytest.mark.parametrize("gpus", ["0-3", r"0\,x", "all", "GPU-xyz", "0;1", "0 1", "GPU", r"0\,1\,-"])
+def test_a_selection_of_gpus_that_is_no_list_of_indexes_uuids_and_models_is_refused(gpus):
+    with pytest.raises(HelmFailed) as refused:
+        Helm().template(f"agent.gpus={gpus}")
+    message = "expected indexes, UUIDs or models of GPUs, each by itself with a comma between them (no range"
+    assert message in str(refused.value)
+
+
+def test_a_slice_is_no_gpu_for_the_agent():
+    with pytest.raises(HelmFailed, match="MIG-5f3c is a slice of a GPU; name the whole GPU"):
+        Helm().template(r"agent.gpus=0\,MIG-5f3c")
+
+
 @pytest.mark.parametrize(
     "setting",
     [
+        "agent.gpus=",
+        "agent.gpus=0",
+        "agent.gpus=15",
+        r"agent.gpus=0\,1\, 2\,",
+        "agent.gpus=GPU-5f3c0e1a-0b1c-2d3e-4f50-617283940a1b",
+        r"agent.gpus=gpu-5f\,H200\,NVIDIA A100-SXM4-40GB",
+        "agent.maxSurge=1",
+        "agent.maxSurge=100%",
+        "test.profile=1g.5gb.me",
+        "test.profile=1g.10gb+me",
+        f"image.digest={DIGEST}",
+        "metrics.serviceMonitor.interval=500ms",
         "image.repository=reg.io:5000/a/instaslice",
         "image.repository=localhost:5000/instaslice",
         "image.repository=instaslice",

@@ -153,7 +153,8 @@ async def test_a_driver_that_hangs_as_a_whole_ends_the_agent_with_the_remedy(car
 
 
 async def test_without_a_driver_the_remedy_is_told():
-    with pytest.raises(DriverError, match="run on a GPU node"):
+    remedy = r"run on a GPU node, and in a pod .*agent\.driver\.runtimeClassName, or agent\.driver\.library\)"
+    with pytest.raises(DriverError, match=remedy):
         await found(FakeNvml(installed=False))
 
 

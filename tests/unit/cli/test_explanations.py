@@ -402,17 +402,18 @@ UNREAD = Finding(Invariant.NOT_CHECKED, "resourcequotas", "may not be read; gran
 
 
 @pytest.mark.parametrize(
-    "found, code, last",
+    "found, nothing_read, code, last",
     [
-        pytest.param([], 0, "nothing wrong", id="all is well"),
-        pytest.param([WRONG], 1, str(WRONG), id="something is wrong"),
-        pytest.param([UNREAD], 3, "nothing wrong in what could be looked at", id="not everything could be looked at"),
-        pytest.param([UNREAD, WRONG], 1, str(WRONG), id="both"),
+        pytest.param([], False, 0, "nothing wrong", id="all is well"),
+        pytest.param([WRONG], False, 1, str(WRONG), id="something is wrong"),
+        pytest.param([UNREAD], False, 3, "nothing wrong in what could be looked at", id="not all could be looked at"),
+        pytest.param([UNREAD], True, 3, doctor.NOTHING_READ, id="nothing could be looked at"),
+        pytest.param([UNREAD, WRONG], False, 1, str(WRONG), id="both"),
     ],
 )
-def test_the_exit_code_of_the_doctor(monkeypatch, tmp_path, found, code, last):
+def test_the_exit_code_of_the_doctor(monkeypatch, tmp_path, found, nothing_read, code, last):
     async def examined(*_):
-        return found
+        return doctor.Examined(found, nothing_read)
 
     monkeypatch.setattr(doctor, "_examine", examined)
     file = tmp_path / "kubeconfig"

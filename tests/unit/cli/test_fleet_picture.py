@@ -7,7 +7,7 @@ import pytest
 from gpu_nodes import NOW, allocation, fleet, made, node
 from rich.console import Console
 
-from instaslice.api.instaslice import AllocationState, Health
+from instaslice.api.instaslice import READY, AllocationState, ConditionStatus, Health, InstasliceCondition
 from instaslice.cli.terminal.fleet_changes import changes
 from instaslice.cli.terminal.fleet_picture import (
     MOST_BARS,
@@ -69,6 +69,31 @@ def test_states_are_told_apart_without_colours_and_explained(there, text):
     lines = drawn(fleet(there))
     assert text in lines
     assert {"+": "+ being created", "-": "- being destroyed", " ": "x free, out of use"}[text[1]] in lines
+
+
+SAID = "the driver does not answer: reboot the node"
+
+
+@pytest.mark.parametrize(
+    "there, message, room",
+    [
+        pytest.param(node(), SAID, "out of use", id="a healthy GPU"),
+        pytest.param(node(health=Health.UNHEALTHY, reason=SAID), SAID, "unhealthy", id="a GPU of the same reason"),
+        pytest.param(
+            node(health=Health.UNHEALTHY, reason="Xid 79"), SAID, "unhealthy: Xid 79", id="a GPU of a reason of its own"
+        ),
+    ],
+)
+def test_why_a_node_is_out_of_use_is_not_said_again_for_its_gpus(there, message, room):
+    ready = InstasliceCondition(
+        type=READY, status=ConditionStatus.FALSE, reason="DriverGone", message=message, last_transition_time=NOW
+    )
+    status = msgspec.structs.replace(there.status, conditions=(ready,))
+    text = drawn(fleet(msgspec.structs.replace(there, status=status)), Detail.BARS)
+    heading, bar = text.splitlines()[1:3]
+    assert heading == f"gpu-0  1 x A100-40GB  its agent does not serve: {message}"
+    assert bar.endswith(f"| {room}")
+    assert text.count(message) == 1
 
 
 @pytest.mark.parametrize("width", [30, 46, 80, 200])

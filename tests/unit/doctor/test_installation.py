@@ -1,6 +1,7 @@
 """What an installation stands on: one that is well has no finding, and each fault has the one that names it."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -298,6 +299,45 @@ def test_a_fault_is_found_and_named(fault, invariant, thing, message):
     assert ";" in found.message or ": " in found.message or message == "it does not answer", "a remedy follows"
 
 
+NOTHING = {"webhooks": [], "policies": [], "bindings": [], "leases": [], "definitions": []}
+OLD_NAMES = quota(**{"requests.nvidia.com__mig-1g.5gb": "4"})
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param({"webhooks": [webhook(name="other.example.com")]}, id="another's webhook"),
+        pytest.param({"definitions": [definition()]}, id="a definition that an uninstall left"),
+        pytest.param({"definitions": [definition()], "leases": [lease(age=300)]}, id="and a Lease"),
+        pytest.param({"quotas": [OLD_NAMES]}, id="a quota on the names of NVIDIA's plugin"),
+        pytest.param({"dry_runs": DryRuns(forged="accepts a forged annotation")}, id="nothing that refuses pods"),
+        pytest.param({"webhooks": None, "policies": None, "leases": None}, id="no definition, and little may be read"),
+    ],
+)
+def test_a_cluster_without_it_has_one_finding_with_the_command_that_installs_it(there):
+    stuck = [pod("a", on="gpu-0")]
+    (found,) = examine_installation(installation(**{**NOTHING, **there}), stuck, [node()])
+    assert (found.invariant, found.object) == (Invariant.INSTALLED, "cluster")
+    assert found.message.startswith("InstaSlice is not installed: ")
+    assert "; install it: `helm install instaslice charts/instaslice --namespace instaslice-system" in found.message
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        pytest.param({"webhooks": [webhook()]}, id="its webhook"),
+        pytest.param({"policies": [policy()]}, id="one of its policies"),
+        pytest.param({"leases": [lease()]}, id="a controller that leads"),
+        pytest.param({"definitions": [definition()], "webhooks": None}, id="a definition, and who knows the webhook"),
+    ],
+)
+def test_one_of_which_something_is_left_is_damaged_and_not_absent(there):
+    found = {each.invariant for each in examine_installation(installation(**{**NOTHING, **there}))}
+    assert found
+    assert Invariant.INSTALLED not in found
+
+
 def with_a_hook_of_others():
     ours = webhook()
     return msgspec.structs.replace(
@@ -519,8 +559,18 @@ async def test_what_may_not_be_read_is_noted_with_the_right_that_is_missing_and_
     assert note.invariant is Invariant.NOT_CHECKED
     assert note.object.startswith((kind[:-1], kind, "lease", "customresourcedefinition"))
     assert f"on {kind}" in note.message
+    assert not found.unread
     others = {each.invariant for each in examine_installation(found)} - {Invariant.NOT_CHECKED}
     assert others, "an empty server has other faults"
+
+
+async def test_where_nothing_may_be_read_nothing_is_known_of_it():
+    server = MemoryServer()
+    for kind in KINDS.values():
+        server.refuse("GET", kind, 403)
+    found = await read(server)
+    assert found.unread
+    assert {each.invariant for each in examine_installation(found)} == {Invariant.NOT_CHECKED}
 
 
 async def test_what_cannot_be_read_for_another_reason_is_noted_too():
@@ -579,5 +629,5 @@ async def test_a_lease_that_looks_stale_is_looked_at_again():
     for renewal, fresh in zip(renewals, (True, False), strict=True):
         found = await read_while(renewal)
         assert found.renewed_meanwhile is fresh
-        invariants = {each.invariant for each in examine_installation(found)}
+        invariants = {each.invariant for each in examine_installation(replace(found, webhooks=[webhook()]))}
         assert (Invariant.CONTROLLER_LEADS not in invariants) is fresh

@@ -31,6 +31,21 @@ def test_an_unknown_model_is_answered_with_the_nearest_names():
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "written, meant",
+    [
+        pytest.param("H300", "H200-141GB, H100-80GB-SXM5", id="H300"),
+        pytest.param("h150-80gb", "H100-80GB-SXM5, H100-80GB-PCIe", id="a size is no family"),
+        pytest.param("A100-60GB", "A100-40GB, A100-80GB?", id="another size of the same family"),
+        pytest.param("A40", "A30, A100-40GB?", id="a short name"),
+    ],
+)
+def test_models_of_a_similar_family_are_suggested_before_names_with_similar_letters(written, meant):
+    with pytest.raises(UnknownModel) as caught:
+        models.placeable(written)
+    assert f"did you mean {meant}" in str(caught.value)
+
+
 def test_a_name_like_no_other_is_answered_with_all_names():
     with pytest.raises(UnknownModel) as caught:
         models.named("zzzzzz")

@@ -30,6 +30,9 @@ MEANINGS: Final = {
     SlotState.FOREIGN: "not created by InstaSlice",
 }
 
+UNHEALTHY: Final = "unhealthy: "
+"""What precedes the reason of a GPU's driver."""
+
 
 def bar_lines(status: FleetStatus, width: int) -> Iterator[Text]:
     """A heading for each node and a bar for each GPU."""
@@ -38,7 +41,7 @@ def bar_lines(status: FleetStatus, width: int) -> Iterator[Text]:
         return
     slices = max(gpu.memory_slices for gpu in gpus) or 1
     left = max(len(_label(node, gpu)) for node in status.nodes for gpu in node.gpus) + 1
-    right = max(len(_room(gpu)) for gpu in gpus)
+    right = max(len(_room(node, gpu)) for node in status.nodes for gpu in node.gpus)
     cell = (width - left - right - 2) // slices - 1
     beside = cell >= CELL[0]
     if not beside:
@@ -49,7 +52,7 @@ def bar_lines(status: FleetStatus, width: int) -> Iterator[Text]:
         for gpu in node.gpus:
             line = Text(_label(node, gpu).ljust(left), no_wrap=True, overflow="crop")
             line.append_text(_bar(gpu, cell, status))
-            room = Text(_room(gpu), style="red" if gpu.out_of_use else "")
+            room = Text(_room(node, gpu), style="red" if gpu.out_of_use else "")
             if beside:
                 yield line.append(" " * ((slices - gpu.memory_slices) * (cell + 1) + 1)).append_text(room)
             else:
@@ -106,10 +109,13 @@ def shade(slot: SlotHolder) -> str | None:
     return PALETTE[crc32(slot.pod.encode()) % len(PALETTE)] if slot.pod else None
 
 
-def _room(gpu: GpuOccupancy) -> str:
-    """What is left of a GPU."""
+def _room(node: NodeOccupancy, gpu: GpuOccupancy) -> str:
+    """What is left of a GPU. Why nothing is placed on it is said once: the heading of its node may have it."""
     if gpu.out_of_use:
-        return gpu.out_of_use
+        reason = gpu.out_of_use.removeprefix(UNHEALTHY)
+        if reason not in node.out_of_use:
+            return gpu.out_of_use
+        return "out of use" if gpu.healthy else "unhealthy"
     if not gpu.free_gb:
         return "full"
     if not gpu.largest_fit:

@@ -24,7 +24,10 @@ REBOOT: Final = "look for NVRM and Xid in dmesg, and reboot the node"
 _REMEDIES: Final[Mapping[int, str]] = {
     Code.NO_PERMISSION: "run as root, with /dev/nvidia-caps/nvidia-cap1 in the container",
     Code.DRIVER_NOT_LOADED: "load NVIDIA's kernel module on this node",
-    Code.LIBRARY_NOT_FOUND: "libnvidia-ml.so.1 of NVIDIA's driver is not here; run on a GPU node",
+    Code.LIBRARY_NOT_FOUND: (
+        "libnvidia-ml.so.1 of NVIDIA's driver is not here; run on a GPU node, and in a pod have it brought into the "
+        "container (by the chart: agent.driver.runtimeClassName, or agent.driver.library)"
+    ),
     Code.VERSION_MISMATCH: "the driver was upgraded under a running system: reboot the node",
 }
 
