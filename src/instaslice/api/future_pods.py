@@ -10,7 +10,8 @@ from instaslice.api import names
 from instaslice.api.container_requests import container_request, renamed_resources
 from instaslice.api.errors import Rejected
 from instaslice.api.largest_node import LargestNode
-from instaslice.api.pods import held_together
+from instaslice.api.memory_requests import check_no_terms
+from instaslice.api.pods import gated, held_together, was_mutated
 from instaslice.kube.core import Container, Pod, Toleration
 
 _TOLERATION = Toleration(key=names.MANAGED, operator="Exists", effect="NoSchedule")
@@ -22,14 +23,16 @@ def as_admitted(pod: Pod, largest: LargestNode) -> Pod:
     Raises Rejected where the webhook would reject it for what it asks for.
     """
     initial, containers = pod.spec.init_containers or [], pod.spec.containers or []
-    requests = {}
+    requests, exists = {}, gated(pod) or was_mutated(pod)
     for container in (*initial, *containers):
         try:
-            # Ours beside the memory: a plain pod, which has been through the webhook.
-            seen = {names.MEMORY: 1} if names.ANY_SLICE in container.resources.limits else {}
+            # A plain pod has been through the webhook, which added it.
+            seen = {names.MEMORY: 1} if exists and names.ANY_SLICE in container.resources.limits else {}
             requests[container.name] = container_request(container, largest, seen)
         except Rejected as rejected:
             raise Rejected(f"container {container.name}: {rejected}") from None
+    if not any(each.gb for each in requests.values()) and any(each.slices for each in requests.values()):
+        check_no_terms(pod.metadata.annotations)
     for together in held_together(
         initial, containers, lambda container: requests[container.name].counts(pod.metadata.annotations)
     ):

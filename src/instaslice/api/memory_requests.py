@@ -110,7 +110,7 @@ def _gb_alone(container: Container, quantities: Sequence[str]) -> int:
         for whole in WHOLE_GPUS:
             if nano(field.get(whole, 0)):
                 raise Rejected(
-                    f"asks for {names.MEMORY} and for {whole}, which is a whole GPU that InstaSlice does not cut; "
-                    "keep one"
+                    f"asks for {names.MEMORY} and for {whole}, by which another device plugin gives out GPUs that "
+                    "InstaSlice does not cut; keep one"
                 )
     return amounts[0]

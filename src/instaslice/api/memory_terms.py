@@ -27,7 +27,8 @@ class Fit(StrEnum):
 def gb_of(quantity: str | int) -> int:
     """Raises BadInput for what is not a whole number of GB from 1 on, and BadQuantity for what is not a number."""
     gb, rest = divmod(nano(quantity), NANO)
-    if rest or gb < 1 or str(quantity).endswith("i"):
+    # 8G would be eight thousand million. Not so k and M: the API server writes 8000 as 8k.
+    if rest or gb < 1 or str(quantity).endswith(("i", "G", "T", "P", "E")):
         raise BadInput(
             f"{names.MEMORY}: {quantity} is not a number of GB; give a whole number from 1 on, without a unit, as in "
             f'{names.MEMORY}: "8"'
@@ -58,6 +59,16 @@ def compute_slices_of(annotations: Mapping[str, str]) -> int:
             f"from 1 to {MOST_COMPUTE_SLICES}, or leave it out"
         )
     return int(text)
+
+
+def unreadable_terms(annotations: Mapping[str, str]) -> bool:
+    """Whether one of the annotations is what raises BadInput."""
+    try:
+        fit_of(annotations)
+        compute_slices_of(annotations)
+    except BadInput:
+        return True
+    return False
 
 
 def terms_of(annotations: Mapping[str, str]) -> tuple[str | None, str | None]:

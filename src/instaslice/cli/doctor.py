@@ -112,7 +112,9 @@ async def _examine(client: Client, namespace: str, wait: float) -> Examined:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"
         unread = Finding(Invariant.NOT_CHECKED, "pods, nodes and instaslices", message)
-        return Examined(sorted([*examine_installation(installation), unread]), installation.unread)
+        kueue = await KueueQuota.read(client)
+        found = [*examine_installation(installation), unread, *kueue.not_checked]
+        return Examined(sorted(found), installation.unread)
     if wait and any(each.transient for each in examine_installation(installation)):
         installation = await Installation.read(client, clock, dry_run, namespace)
     cluster = serving.cluster

@@ -168,7 +168,9 @@ def _list(seen: Seen, namespace: str | None, output: str) -> None:
         if suspended := held_without_pods(seen.kueue, namespace):
             more = f" and {len(suspended) - MOST_NAMED} more" if len(suspended) > MOST_NAMED else ""
             echo(f"held by Kueue, without pods: {', '.join(suspended[:MOST_NAMED])}{more}")
-        for each in seen.explainer.left_out:
+        # What holds a pod is said in its row; of what has no pods yet nothing else would tell.
+        unread = seen.kueue.not_read if seen.kueue is not None and seen.kueue.workloads is None else ()
+        for each in (*unread, *seen.explainer.left_out):
             echo(f"left out  {each}")
 
 
@@ -208,8 +210,8 @@ def _answer(answer: WorkloadAnswer, pods: Sequence[Pod], cluster: ClusterSnapsho
     if output != "text":
         print_document(answer, output)
         return
-    if answer.message:
-        echo(f"{answer.workload}: {answer.message}")
+    if message := answer.message or (answer.kueue.headline if answer.kueue is not None else ""):
+        echo(f"{answer.workload}: {message}")
     if answer.kueue is not None:
         explanations.hold(answer.kueue, cluster.now)
         # Its pods need not say it again.

@@ -337,7 +337,9 @@ class Dispatcher:
         pod = self.state.pods[uid]
         try:
             request, index = self.placer.request(pod), self.state.ledger.fleet.index
-            if not request.admitted.among(index.all) or self.state.filters.for_pod(pod).rules_out_all is not None:
+            if not request.choices or not request.admitted.among(index.all):
+                return False
+            if self.state.filters.for_pod(pod).rules_out_all is not None:
                 return False
             refusal = self.placer.refusal(pod)
             if refusal is None:

@@ -47,14 +47,14 @@ def nodes_that_could_hold_later(state: ClusterState, placer: PodPlacer, pod: Pod
             and node_admission.refusal(pod, node) is not None
             and node_admission.refusal(pod, _available(node)) is None
             and state.capacities.could_hold(name, request.amounts)
-            and _gpus_could_hold(state, name, request.choices)
+            and _gpus_could_hold(state, name, request.explained_choices)
         ):
             yield name
 
 
 def nodes_that_could_hold_in_use(state: ClusterState, placer: PodPlacer, pod: Pod) -> Iterator[NodeName]:
     """Nodes that admit the pod and would hold it if their GPUs were in use and empty: their agent does not run, say."""
-    choices = placer.request(pod).choices
+    choices = placer.request(pod).explained_choices
     for name, record in state.ledger.nodes.items():
         if (
             placer.could_suffice(pod, name)
@@ -121,7 +121,7 @@ def lacking(state: ClusterState, request: PodRequest, name: NodeName) -> str:
 def never_held(state: ClusterState, request: PodRequest, name: NodeName) -> str:
     """Why the GPUs of a node would not hold the slices even if they were empty and open; "" where they would."""
     gpus = list(state.ledger.nodes[name].gpus.values())
-    if any(could_hold(gpus, choice) for choice in request.choices):
+    if any(could_hold(gpus, choice) for choice in request.explained_choices):
         return ""
     profiles = request.profiles
     present = {profile.name for model in state.ledger.nodes[name].gpus.values() for profile in model.profiles}

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from instaslice.api import names
 from instaslice.api.instaslice import Allocation
-from instaslice.api.memory_terms import Fit
+from instaslice.api.memory_terms import Fit, unreadable_terms
 from instaslice.api.pods import gated, other_gates, why_unbound
 from instaslice.api.reasons import PodReason
 from instaslice.controller.cluster_state import ClusterState
@@ -125,7 +125,9 @@ def _waiting(state: ClusterState, placer: PodPlacer, pod: Pod) -> PodCondition |
     if others := other_gates(pod):
         return PodCondition(False, PodReason.GATED, f"waits for other gates first: {', '.join(others)}")
     if invalid := placer.request(pod).invalid:
-        message = f"{invalid}; delete the pod and ask for slices that exist"
+        # An annotation can still be changed, and the message says to what.
+        remedy = "" if unreadable_terms(pod.metadata.annotations) else "; delete the pod and ask for slices that exist"
+        message = f"{invalid}{remedy}"
         return PodCondition(False, PodReason.BAD_REQUEST, message, warning=True)
     if why := state.backing_off.get(uid):
         return PodCondition(False, PodReason.WAITING, f"{why}; it is tried again after a backoff")
@@ -233,10 +235,12 @@ class _Wait:
             return f"no node that could hold it is available ({summary(unavailable)})"
         if refusal.short in (Short.PROFILE, Short.GPUS):
             return refusal.reason
-        profiles = self._placer.request(self._pod).profiles
+        request = self._placer.request(self._pod)
+        profiles = request.profiles
         most = max((most_at_once(self._state, profiles, name) for name in self._state.ledger.nodes), default=0)
         if 0 < most < len(profiles):
-            asked = ", ".join(f"{count} x {profile}" for profile, count in Counter(profiles).items())
+            asked_for = Counter(each.profile for each in request.slices)
+            asked = ", ".join(f"{count} x {profile}" for profile, count in asked_for.items())
             return (
                 f"asks for {asked} on one node, and the GPUs of no node hold more than {most} of the {len(profiles)} "
                 "slices, even if empty: ask for less, or add a node that does"

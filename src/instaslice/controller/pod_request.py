@@ -52,6 +52,8 @@ class PodRequest:
     """The nodes whose GPUs have room for its slices, with these profiles."""
     models: Callable[[], frozenset[NodeModels]] | None = None
     """Where it asks by memory: the GPUs of the nodes that admit it and would hold it if nothing ran there."""
+    all_models: Callable[[], frozenset[NodeModels]] | None = None
+    """The same of all nodes, whatever keeps it from them, with GPUs that are closed: for messages."""
     tight: bool = True
     """Whether an ask by memory waits for the profile that wastes least."""
     queued_at: float | None = None
@@ -83,9 +85,26 @@ class PodRequest:
         return choices(tuple(want.ask or want.profile for want in self.slices), self.models(), tight)
 
     @property
+    def explained_choices(self) -> tuple[Choice, ...]:
+        """For messages: its choices; where it has none, because no node admits it now or has the CPU, those that it
+        would have if every node did. Nothing is placed by them."""
+        if found := self.choices:
+            return found
+        if self.all_models is None:
+            return ()
+        return choices(tuple(want.ask or want.profile for want in self.slices), self.all_models(), tight=False)
+
+    @property
     def profiles(self) -> Choice:
-        """Its first choice; where it has none, what is asked for stands in place of a profile."""
-        return next(iter(self.choices), tuple(want.profile for want in self.slices))
+        """Its first choice. For messages, where no node could hold all of its slices: what each would be by itself; of
+        one that no GPU has, what is asked for stands in place of a profile."""
+        return next(iter(self.explained_choices), None) or tuple(map(self._by_itself, self.slices))
+
+    def _by_itself(self, want: NeededSlice) -> str:
+        if want.ask is None or self.all_models is None:
+            return want.profile
+        alone = choices((want.ask,), self.all_models(), tight=True)
+        return alone[0][0] if alone else want.profile
 
     @property
     def cpu(self) -> int:
@@ -121,6 +140,7 @@ class PodRequests:
         self._admission_changes = admission_changes
         self._placer = placer
         self._usable = UsableModels(placer.fleet)
+        self._present = UsableModels(placer.fleet, with_closed=True)
         self._admitted: WeakValueDictionary[bytes, NodeSet] = WeakValueDictionary()
         self._fits: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
         self._could_hold: WeakValueDictionary[tuple[tuple[str, int], ...], NodeSet] = WeakValueDictionary()
@@ -153,12 +173,16 @@ class PodRequests:
             fits=self._fitting(amounts),
             room_for=self._placer.fitting_nodes,
             models=partial(self._models, admitted, self._holding(amounts)) if by_memory else None,
+            all_models=self._all_models if by_memory else None,
             tight=tight,
             invalid=bad,
         )
 
     def _models(self, admitted: NodeSet, could_hold: NodeSet) -> frozenset[NodeModels]:
         return frozenset(models for models, nodes in self._usable.nodes() if could_hold.among(admitted.among(nodes)))
+
+    def _all_models(self) -> frozenset[NodeModels]:
+        return frozenset(models for models, _ in self._present.nodes())
 
     def _holding(self, amounts: Amounts) -> NodeSet:
         """The nodes that would hold it if nothing ran there, as far as the scheduler counts."""

@@ -65,8 +65,8 @@ def merged(present: Mapping[str, Any], models: Iterable[Model] = ()) -> dict[str
         )
     rules = {each["input"]: each for each in ours["transformations"]}
     kept = []
-    for each in resources.get("transformations") or []:
-        rule = rules.get(each.get("input", ""))
+    for each in _listed(resources, "transformations", dict):
+        rule = rules.get(str(each.get("input")))
         if rule is None:
             kept.append(each)
         elif _rates(each) != _rates(rule):
@@ -74,13 +74,25 @@ def merged(present: Mapping[str, Any], models: Iterable[Model] = ()) -> dict[str
                 f"resources.transformations has {each['input']} already, with another outcome ({_rates(each)}); remove "
                 f"it there, so that a Job is charged like its pods ({_rates(rule)})"
             )
-    prefixes = resources.get("excludeResourcePrefixes") or []
+    prefixes = _listed(resources, "excludeResourcePrefixes", str)
     new = [each for each in ours["excludeResourcePrefixes"] if each not in prefixes]
     whole = {**resources, "excludeResourcePrefixes": [*prefixes, *new], "transformations": [*kept, *rules.values()]}
     return {**present, "resources": whole}
 
 
+def _listed(resources: Mapping[str, Any], field: str, kind: type) -> list[Any]:
+    """A list of the configuration. Raises BadInput where it is something else, with which Kueue does not start."""
+    found = resources.get(field) or []
+    if not isinstance(found, list) or not all(isinstance(each, kind) for each in found):
+        items = "maps with input and outputs" if kind is dict else "names"
+        raise BadInput(f"resources.{field} is {found!r}; it must be a list of {items}, as in Kueue's documentation")
+    return found
+
+
 def _rates(transformation: Mapping[str, Any]) -> str:
     """What a transformation charges for one of its input."""
-    outputs = ", ".join(f"{name}: {amount}" for name, amount in sorted((transformation.get("outputs") or {}).items()))
+    found = transformation.get("outputs") or {}
+    if not isinstance(found, dict):
+        raise BadInput(f"the outputs of {transformation['input']} are {found!r}; they must be a map of amounts")
+    outputs = ", ".join(f"{name}: {amount}" for name, amount in sorted(found.items()))
     return f"{transformation.get('strategy', 'Retain')} {outputs}".strip()

@@ -151,7 +151,7 @@ class KueueHolds:
             cohort=queue.spec.cohort_name if queue is not None else "",
             reason=said.reason if said else "",
             message=_message(said, obstacle),
-            remedy=_remedy(obstacle) if obstacle else _check_remedy(workload),
+            remedy=_remedy(obstacle) if obstacle else _check_remedy(workload, said.message if said else ""),
             evicted=f"{evicted.reason}: {evicted.message}{_in_favour(kueue, evicted)}" if evicted else "",
             evicted_at=evicted.last_transition_time if evicted else None,
             requests={name: humanized(name, amount, up=True) for name, amount in amounts.items()},
@@ -252,9 +252,10 @@ def _checks(workload: KueueWorkload) -> list[CheckStanding]:
     ]
 
 
-def _check_remedy(workload: KueueWorkload) -> str:
-    """Of a check that is not ready: what it says."""
-    waits = [each for each in workload.status.admission_checks or () if each.state != "Ready" and each.message]
+def _check_remedy(workload: KueueWorkload, said: str) -> str:
+    """Of a check that is not ready: what it says. After a retry Kueue has `said` that itself."""
+    checks = workload.status.admission_checks or ()
+    waits = [each for each in checks if each.state != "Ready" and each.message and each.message not in said]
     return "; ".join(f"check {each.name} is {each.state}: {each.message}" for each in waits)
 
 

@@ -22,6 +22,8 @@ POD_GROUP = f"{GROUP}/pod-group-name"
 """Label of plain pods that are admitted together: the name of their Workload."""
 POD_GROUP_SIZE = f"{GROUP}/pod-group-total-count"
 """Annotation: how many pods the group has. Kueue makes no Workload of it before all are there."""
+ROLE_HASH = f"{GROUP}/role-hash"
+"""Annotation of the pods of a group: equal for those that ask for the same, and the name of their pod set."""
 
 QUOTA_RESERVED, ADMITTED, EVICTED, FINISHED = "QuotaReserved", "Admitted", "Evicted", "Finished"
 """Conditions of a workload."""

@@ -10,6 +10,7 @@ from enum import StrEnum
 
 from instaslice.api import names
 from instaslice.kube.core import LabelSelector
+from instaslice.kueue.configuration import charged_gb
 from instaslice.kueue.objects import ClusterQueue, KueueWorkload, LocalQueue
 from instaslice.kueue.snapshot import KueueSnapshot
 from instaslice.kueue.workload_state import (
@@ -77,7 +78,10 @@ def uncovered(workload: KueueWorkload, queue: ClusterQueue | None) -> list[str]:
 def not_covered(resource: str, queue: str) -> Obstacle:
     """What to do where a queue does not cover a resource."""
     about, message = f"clusterqueue {queue}", f"ClusterQueue {queue} has no quota of {resource}"
-    if resource.startswith(names.NVIDIA_RESOURCE):
+    if resource.startswith(names.NVIDIA_RESOURCE) and resource not in charged_gb():
+        message += ", and it is no profile of a known GPU"
+        remedy = "ask for one that exists: `instaslice status` shows the GPUs of the cluster"
+    elif resource.startswith(names.NVIDIA_RESOURCE):
         about = "Kueue's configuration"
         message += f", and Kueue's configuration does not replace it by {names.MEMORY}"
         remedy = f"give Kueue the transformations that {CONFIGURATION} prints, and restart it"

@@ -85,12 +85,17 @@ def _local_queue(called: QueueNames, namespace: str) -> Manifest:
 
 
 def job_policy() -> list[Manifest]:
-    """A policy that refuses Jobs in a queue whose slices would be charged twice or not at all, and its binding."""
+    """A policy that refuses Jobs in a queue whose slices would be charged twice, not at all, or by an amount that is no
+    number of GB, and its binding."""
     both = "limits", "requests"
     present = [f"(has(c.resources) && has(c.resources.{each}) ? c.resources.{each} : {{}})" for each in both]
     ours = " || ".join(f"{each}.exists(n, n.startsWith('{names.RESOURCE}'))" for each in present)
     nvidias = " || ".join(f"{each}.exists(n, n.startsWith('{names.NVIDIA_RESOURCE}'))" for each in present)
     memory = " || ".join(f"'{names.MEMORY}' in {each}" for each in present)
+    unitless = " && ".join(
+        f"(!('{names.MEMORY}' in {each}) || string({each}['{names.MEMORY}']).matches('^[1-9][0-9]*[kM]?$'))"
+        for each in present
+    )
     template = "object.spec.template.spec"
     spec = {
         "failurePolicy": "Fail",
@@ -106,8 +111,12 @@ def job_policy() -> list[Manifest]:
         },
         "matchConditions": [
             {"name": "in-a-queue", "expression": _queued("object")},
-            # Not one that is in it already: it could not be changed any more, not even to be deleted.
-            {"name": "new-in-it", "expression": f"oldObject == null || !({_queued('oldObject')})"},
+            # Not one that was in it with these containers: it could not be changed any more, not even to be deleted.
+            # But resources of a suspended Job can be changed, and Kueue charges what the template says then.
+            {
+                "name": "new-in-it",
+                "expression": f"oldObject == null || !({_queued('oldObject')}) || {_containers_changed()}",
+            },
         ],
         "variables": [
             {
@@ -127,10 +136,23 @@ def job_policy() -> list[Manifest]:
                 "message": f"a container that names both {names.NVIDIA_RESOURCE}* and {names.MEMORY} would be charged "
                 f"twice; leave out {names.MEMORY}, it follows from the slices",
             },
+            {
+                # A Job that asks for 8Gi would wait for eight thousand million GB, and be told to ask for less. The API
+                # server writes 8000 as 8k.
+                "expression": f"variables.containers.all(c, {unitless})",
+                "message": f"{names.MEMORY} is a number of GB; give a whole number from 1 on, without a unit, as in "
+                f'{names.MEMORY}: "8"',
+            },
         ],
     }
     binding = {"policyName": JOB_POLICY, "validationActions": ["Deny"]}
     return [_manifest(JOB_POLICIES, JOB_POLICY, spec), _manifest(JOB_POLICY_BINDINGS, JOB_POLICY, binding)]
+
+
+def _containers_changed() -> str:
+    before, after = "oldObject.spec.template.spec", "object.spec.template.spec"
+    initial = [f"(has({each}.initContainers) ? {each}.initContainers : [])" for each in (before, after)]
+    return f"{before}.containers != {after}.containers || {initial[0]} != {initial[1]}"
 
 
 def _queued(job: str) -> str:

@@ -18,8 +18,10 @@ _Pools = frozenset[tuple[Pool, int]]
 class UsableModels:
     """The nodes of a fleet by the models of their usable GPUs."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, with_closed: bool = False) -> None:
+        """`with_closed`: closed GPUs count too, for a caller who explains why none of them is used."""
         self._fleet = fleet
+        self._with_closed = with_closed
         self._changes = fleet.changes
         self._read = -1
         self._known = 0
@@ -57,10 +59,13 @@ class UsableModels:
         found: Counter[Pool] = Counter()
         for gpu in self._fleet.nodes[self._fleet.index.name(bit)].gpus:
             pool = self._fleet.pool_of[gpu]
-            if isinstance(pool, Pool) and self._fleet.why_closed(self._fleet.names[gpu]).keys() <= {RESERVED}:
+            if isinstance(pool, Pool) and (self._with_closed or self._open(gpu)):
                 found[pool] += 1
         if found:
             pools = self._of[bit] = frozenset(found.items())
             self._masks[pools] = self._masks.get(pools, 0) | 1 << bit
             if pools not in self._models:
                 self._models[pools] = frozenset((pool.model, count) for pool, count in found.items())
+
+    def _open(self, gpu: int) -> bool:
+        return self._fleet.why_closed(self._fleet.names[gpu]).keys() <= {RESERVED}

@@ -13,7 +13,7 @@ from instaslice.api import names
 from instaslice.doctor import KueueQuota, ObservedCluster, examine_queues
 from instaslice.geometry import ProfileName
 from instaslice.kube.cache import Cache
-from instaslice.kube.client import Selector
+from instaslice.kube.client import JsonOp, Selector
 from instaslice.kube.clock import SystemClock
 from instaslice.kube.core import PODS, PartialObjectMetadata
 from instaslice.kube.errors import KubeError, NotFound
@@ -195,6 +195,18 @@ class QueueStage(Stage):
         """What the API server says of a Job with one container with these limits; "" where it takes it."""
         try:
             await self.job("refused", queue=queue, containers=[manifests.container(limits=limits)])
+        except KubeError as error:
+            return error.message
+        return ""
+
+    async def refused_limits(self, name, limits):
+        """What the API server says of other limits for a Job that is suspended; "" where it takes them."""
+        path = "/spec/template/spec/containers/0/resources"
+        wanted = {"limits": {each: str(count) for each, count in limits.items()}}
+        try:
+            await self.client.patch(
+                JOBS, Key(self.namespace, name), [JsonOp(op="replace", path=path, value=wanted)], manager="story"
+            )
         except KubeError as error:
             return error.message
         return ""

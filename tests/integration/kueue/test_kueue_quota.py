@@ -118,6 +118,8 @@ async def test_one_container_asks_by_profile_and_another_by_memory(stage):
     [
         pytest.param({"gpu.das.com/mig-1g.5gb": 1}, "write nvidia.com/mig-* instead", id="our name"),
         pytest.param({"nvidia.com/mig-1g.5gb": 1, "gpu.das.com/mem": 5}, "leave out gpu.das.com/mem", id="both"),
+        pytest.param({"gpu.das.com/mem": "8Gi"}, "give a whole number from 1 on, without a unit", id="a unit"),
+        pytest.param({"gpu.das.com/mem": 0}, "give a whole number from 1 on, without a unit", id="nothing"),
     ],
 )
 async def test_a_job_that_would_not_be_charged_once_is_refused(stage, limits, told):
@@ -126,6 +128,16 @@ async def test_a_job_that_would_not_be_charged_once_is_refused(stage, limits, to
     assert told in await stage.refused_job(limits)
     assert not await stage.refused_job(limits, queue="")  # without a queue nobody charges it
     await stage.delete_job("refused")
+
+
+async def test_nor_can_a_job_that_waits_be_changed_into_one(stage):
+    await stage.queue(4)
+    await stage.job_policy()
+    await stage.job("train")
+    await stage.job_waits("train")
+    assert "write nvidia.com/mig-* instead" in await stage.refused_limits("train", {"gpu.das.com/mig-1g.5gb": 1})
+    assert not await stage.refused_limits("train", {"nvidia.com/mig-1g.10gb": 1})
+    await stage.delete_job("train")
 
 
 @pytest.mark.parametrize(

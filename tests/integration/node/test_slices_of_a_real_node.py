@@ -203,7 +203,8 @@ async def test_a_node_whose_agent_is_gone_gets_no_new_pod_until_it_is_back(clien
             return ready if ready and "its agent does not run: the node offers no" in ready.message else None
 
         assert (await until(told, PATIENCE, "why it waits")).reason == "Waiting"
-        assert not (await client.get(INSTASLICES, Key("", realnode.NAME))).spec.allocations
+        reserved = (await client.get(INSTASLICES, Key("", realnode.NAME))).spec.allocations
+        assert namespace not in {each.pod.namespace for each in reserved}
     finally:
         sliced_node.start(realnode.AGENT)
     assert (await phase(client, namespace, "waits", "Succeeded", "Failed")).status.phase == "Succeeded"

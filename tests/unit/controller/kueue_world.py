@@ -53,6 +53,8 @@ class KueueWorld(World):
         priority=0,
         labels=None,
         affinity=None,
+        owners=(),
+        pod_set="main",
         **limits,
     ):
         """A Job of so many pods whose workload has reserved its quota; each pod has a container a profile."""
@@ -64,14 +66,20 @@ class KueueWorld(World):
         template = PodTemplate(
             metadata=ObjectMeta(labels=labels or {}), spec=PodSpec(containers=containers, affinity=affinity)
         )
-        pods = PodSet(name="main", count=count, template=template)
+        pods = PodSet(name=pod_set, count=count, template=template)
         state = AdmissionCheckState(name=check, state=PENDING, retry_count=retries)
         status = KueueWorkloadStatus(
             conditions=[self.condition(QUOTA_RESERVED)],
-            admission=QuotaReservation("gpu", [PodSetAssignment(name="main", count=count)]),
+            admission=QuotaReservation("gpu", [PodSetAssignment(name=pod_set, count=count)]),
             admission_checks=[state],
         )
-        meta = ObjectMeta(namespace=namespace, name=name, uid=f"workload-{name}", creation_timestamp=self.clock.now())
+        meta = ObjectMeta(
+            namespace=namespace,
+            name=name,
+            uid=f"workload-{name}",
+            creation_timestamp=self.clock.now(),
+            owner_references=list(owners),
+        )
         self.put(
             KueueWorkload(metadata=meta, spec=KueueWorkloadSpec(pod_sets=[pods], priority=priority), status=status)
         )

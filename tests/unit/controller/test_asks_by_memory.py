@@ -25,10 +25,10 @@ def fleet():
     return made
 
 
-def by_memory(gb, name="c0"):
+def by_memory(gb, name="c0", cpu="100m"):
     """A container as the webhook leaves it."""
     asked = {names.MEMORY: str(gb), names.ANY_SLICE: "1"}
-    return Container(name=name, resources=ResourceRequirements(limits=asked, requests={**asked, "cpu": "100m"}))
+    return Container(name=name, resources=ResourceRequirements(limits=asked, requests={**asked, "cpu": cpu}))
 
 
 def by_profile(profile, name):
@@ -36,10 +36,11 @@ def by_profile(profile, name):
     return Container(name=name, resources=ResourceRequirements(limits=asked, requests={**asked, "cpu": "100m"}))
 
 
-def ask(world, *asked, fit=None, floor=None, **spec):
+def ask(world, *asked, fit=None, floor=None, cpu="100m", **spec):
     """A pod with a container for each: GB, or a profile."""
     containers = [
-        by_memory(each, f"c{n}") if isinstance(each, int) else by_profile(each, f"c{n}") for n, each in enumerate(asked)
+        by_memory(each, f"c{n}", cpu) if isinstance(each, int) else by_profile(each, f"c{n}")
+        for n, each in enumerate(asked)
     ]
     uid = world.add_pod(containers=containers, gates=("later",), **spec)
     annotate(world, uid, {names.FIT: fit, names.COMPUTE_SLICES: floor})
@@ -162,7 +163,8 @@ def test_a_pod_that_names_a_profile_has_none_of_this(fleet):
         pytest.param([5], {"floor": "8"}, "profile 5gb or more with 8g or more does not exist", id="no such compute"),
         pytest.param([5], {}, "1g.5gb wastes least for 5 GB: to take a larger slice", id="the tightest is taken"),
         pytest.param([5], {"fit": "loose"}, "is 'loose'; write tight", id="terms that cannot be read"),
-        pytest.param([5] * 8, {}, "profile 5gb or more does not exist on any node", id="more than a node holds"),
+        pytest.param([5] * 8, {}, "asks for 8 x 5gb or more on one node, and the GPUs of no node hold more", id="many"),
+        pytest.param([5, 142], {}, "of no node hold more than 1 of the 2 slices", id="one of two has no profile"),
     ],
 )
 def test_why_it_waits(fleet, asked, terms, said):
@@ -170,6 +172,50 @@ def test_why_it_waits(fleet, asked, terms, said):
     uid = ask(fleet, *asked, **terms)
     fleet.settle()
     assert said in why(fleet, uid).message
+
+
+CORDON = "every node that could hold it is cordoned (a100-40, a100-80, h200): uncordon one, or add a node"
+
+
+@pytest.mark.parametrize(
+    "hinder, spec, said",
+    [
+        pytest.param(World.cordon, {}, CORDON, id="cordoned"),
+        pytest.param(World.not_ready, {}, "no node that could hold it is available", id="not ready"),
+        pytest.param(lambda *_: None, {"node_selector": {"zone": "b"}}, "has no label zone=b", id="another label"),
+        pytest.param(lambda *_: None, {"cpu": "1000"}, "cpu: 1000 wanted, ", id="more CPU than a node has"),
+    ],
+)
+def test_no_profile_is_said_to_be_missing_where_something_else_keeps_every_node_out(fleet, hinder, spec, said):
+    for name in MODELS:
+        hinder(fleet, name)
+    uid = ask(fleet, 8, **spec)
+    fleet.settle()
+    message = why(fleet, uid).message
+    assert said in message
+    assert "does not exist" not in message
+
+
+def test_unhealthy_gpus_are_named_to_a_pod_that_asks_by_memory(fleet):
+    for name in MODELS:
+        sick(fleet, name)
+    uid = ask(fleet, 8)
+    fleet.settle()
+    assert why(fleet, uid).message.startswith("every GPU that has 1g.10gb is closed; ")
+
+
+@pytest.mark.parametrize("terms", [{names.FIT: "loose"}, {names.COMPUTE_SLICES: "two"}])
+def test_annotations_that_cannot_be_read_can_be_changed_without_a_new_pod(fleet, terms):
+    fill(fleet, SMALL)
+    uid = ask(fleet, 5)
+    fleet.settle()
+    annotate(fleet, uid, terms)
+    fleet.settle()
+    assert why(fleet, uid).reason == "BadRequest"
+    assert "delete the pod" not in why(fleet, uid).message
+    annotate(fleet, uid, {names.FIT: "any", names.COMPUTE_SLICES: "1"})
+    fleet.settle()
+    assert got(fleet, uid) == (MIDDLE, "1g.10gb")
 
 
 def test_a_pod_that_takes_any_slice_is_not_told_to_take_any(fleet):

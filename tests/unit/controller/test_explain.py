@@ -295,6 +295,14 @@ def test_a_pod_whose_slice_is_lost_is_told_what_to_do():
     [
         pytest.param(world([waiting()], [sick(instaslice())]), ["gpu-0"], id="sick GPUs that have it"),
         pytest.param(world([waiting("w", "3g.40gb")], [sick(instaslice())]), [], id="sick GPUs that have it not"),
+        pytest.param(
+            world([pod("w", by_memory=8, gates=[GATE])], [sick(instaslice())]), ["gpu-0"], id="sick GPUs, by memory"
+        ),
+        pytest.param(
+            world([pod("w", by_memory=45, gates=[GATE])], [sick(instaslice())]),
+            [],
+            id="sick GPUs with too little memory",
+        ),
         pytest.param(with_held(FULL, waiting()), [], id="GPUs in use"),
         pytest.param(
             world([waiting()], [sick(instaslice())], nodes=[cordoned("gpu-0")]), [], id="sick GPUs of a cordoned node"

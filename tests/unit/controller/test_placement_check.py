@@ -26,11 +26,13 @@ from instaslice.kube.core import (
     Toleration,
     Volume,
 )
-from instaslice.kube.meta import ObjectMeta
+from instaslice.kube.meta import ObjectMeta, OwnerReference
 from instaslice.kueue.objects import (
     ADMISSION_CHECKS,
+    ADMISSION_GATE,
     FINISHED,
     RESOURCE_FLAVORS,
+    ROLE_HASH,
     AdmissionCheckState,
     KueueWorkload,
     ReclaimablePod,
@@ -107,6 +109,33 @@ def test_memory_alone_is_held_as_the_slice_that_wastes_least(world):
     world.settle()
     assert (world.running(), world.held()) == ([mine], [])
     assert [each.profile for each in world.spec("a").allocations] == ["1g.10gb"]
+
+
+def plain(world, **annotations):
+    """A plain pod, as Kueue's gate keeps it, and whose workload names it as its owner and has nothing else of it."""
+    limits = {names.MEMORY: "8", names.ANY_SLICE: "1"}
+    uid = world.add_pod(containers=[container(**limits)], gates=[ADMISSION_GATE])
+    meta = world.pods[uid].metadata
+    meta = msgspec.structs.replace(meta, annotations={**meta.annotations, **annotations})
+    world._set(msgspec.structs.replace(world.pods[uid], metadata=meta))
+    return OwnerReference(api_version="v1", kind="Pod", name=meta.name, uid=uid)
+
+
+def test_a_plain_pod_says_itself_which_slice_is_right_for_it(world):
+    owner = plain(world, **{names.COMPUTE_SLICES: "4"})
+    world.queue("train", **{names.MEMORY: "8"}, owners=[owner])
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["4g.20gb"])
+
+
+def test_of_a_group_each_role_says_it_for_itself(world):
+    few, many = (
+        plain(world, **{names.COMPUTE_SLICES: compute, ROLE_HASH: role})
+        for role, compute in (("few", "1"), ("many", "4"))
+    )
+    world.queue("train", **{names.MEMORY: "8"}, owners=[few, many], pod_set="many")
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["4g.20gb"])
 
 
 def test_one_without_slices_is_ready_at_once_and_holds_nothing(world):
@@ -258,6 +287,36 @@ def test_its_quota_is_free_while_it_waits_and_a_new_process_brings_it_back_at_on
     world.begin()
     world.settle()
     assert (world.state("train"), world.refusal("train")[1]) == ("Pending", 5)
+
+
+def test_a_delay_that_kueue_notes_when_it_is_over_is_not_repeated(world):
+    """Or nothing is ever tried again while Kueue has more to do than in the shortest delay."""
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.queue("train", "3g.20gb")
+    world.settle(but="kueue")
+    world._do_kueue("train")
+    world.settle(but="kueue")
+    noted = world._kueue_work("train")
+    world.now += 6
+    world._change("train", requeue_state=noted)
+    world.settle()
+    assert (world.state("train"), world.answers.decisions) == ("Pending", {})
+
+
+def test_nor_is_one_that_is_over_when_we_write_that_it_is_noted(world):
+    world.add_pod("7g.40gb")
+    world.settle()
+    world.queue("train", "3g.20gb")
+    world.settle(but="kueue")
+    world._do_kueue("train")
+    world.settle(but="kueue")
+    noted = world._kueue_work("train")
+    world._do_kueue("train")
+    world.settle(but="answer")
+    world.now += 6
+    world.settle()
+    assert (world.state("train"), world.workloads["train"].status.requeue_state) == ("Pending", noted)
 
 
 # The end of a hold ----------------------------------------------------------------------------------------------------
@@ -441,6 +500,15 @@ def test_what_came_too_late_before_it_started_is_not_held(world):
     assert world.held() == []
 
 
+def test_nor_is_it_admitted_without_places_by_a_check_that_comes_later_still(world):
+    world.queue("train", "7g.40gb")
+    world.settle()
+    with world.unattended():
+        world.now += 61
+    world.settle()
+    assert "it was not admitted: see its other checks" in world.refusal("train")[0]
+
+
 def test_a_decision_that_was_never_written_is_made_again(world):
     world.queue("train", "7g.40gb")
     world.settle(but="answer")
@@ -467,6 +535,33 @@ def test_it_counts_the_pods_that_have_come(world):
     world.settle()
     world.begin()
     assert world.held() == ["1g.5gb"]
+
+
+def test_pods_of_another_namespace_are_not_taken_for_those_that_have_come(world):
+    world.queue("train", "3g.20gb")
+    world.settle()
+    world.admit("train")
+    world.pod_of("train", "3g.20gb", namespace="other")
+    world.settle()
+    world.begin()
+    assert world.held() == ["3g.20gb"]
+
+
+def test_nor_are_those_of_an_earlier_admission(world):
+    world.add_node("b")
+    world.queue("train", "7g.40gb")
+    world.settle()
+    world.admit("train")
+    earlier = world.pod_of("train", "7g.40gb")
+    world.settle()
+    world.evict("train")
+    world.mark_pod(earlier)
+    world._change("train", admission_checks=[AdmissionCheckState(name="placement", state="Pending")])
+    world._change("train", conditions=[world.condition("QuotaReserved")])
+    world.settle()
+    assert (world.state("train"), world.held()) == ("Ready", ["7g.40gb"])
+    world.begin()
+    assert world.held() == ["7g.40gb"]
 
 
 def test_where_room_has_gone_the_first_that_was_admitted_has_it(world):
@@ -551,6 +646,19 @@ def test_only_one_at_a_time_waits_so(world):
     assert world.state("second") == "Ready"
 
 
+def test_but_one_of_each_namespace(world):
+    """Those of a tenant with thousands are tried all the time: one of them would always be the next."""
+    world.add_pod("7g.40gb")
+    world.settle()
+    for number in range(3):
+        world.queue(f"many-{number}", "7g.40gb", namespace="many", retries=7)
+    world.settle()
+    world.queue("mine", "7g.40gb", retries=7)
+    world.settle()
+    assert [world.state(f"many-{number}") for number in range(3)].count("Ready") == 1
+    assert world.state("mine") == "Ready"
+
+
 def test_a_tenant_with_thousands_does_not_keep_others_waiting(world):
     world.add_pod("4g.20gb")
     world.settle()
@@ -586,6 +694,22 @@ def test_pods_that_wait_come_before_workloads(world, monkeypatch):
     assert world.held() == ["1g.5gb"]
 
 
+def test_pods_that_are_never_all_tried_delay_workloads_by_a_second_and_no_more(world, monkeypatch):
+    """Room may become free more often than the pods of one tenant can be tried."""
+    world.queue("train", "1g.5gb")
+    monkeypatch.setattr(type(world.dispatcher), "pass_complete", False)
+    world._do_decide("")
+    world.now += 0.9
+    world._do_decide("")
+    assert world.held() == []
+    world.now += 0.2
+    world._do_decide("")
+    assert world.held() == ["1g.5gb"]
+    world.queue("more", "1g.5gb")
+    world._do_decide("")
+    assert world.held() == ["1g.5gb"], "then it is the turn of the pods again"
+
+
 def test_one_that_is_evicted_while_it_is_placed_holds_nothing(world, monkeypatch):
     monkeypatch.setattr(decisions, "STEP_SECONDS", -1)
     world.queue("train", "1g.5gb", count=6)
@@ -594,6 +718,14 @@ def test_one_that_is_evicted_while_it_is_placed_holds_nothing(world, monkeypatch
     assert world.held() == []
     world._do_decide("")
     assert (world.held(), world.answers.decisions) == ([], {})
+
+
+def test_nothing_of_an_interrupted_attempt_is_remembered(world, monkeypatch):
+    monkeypatch.setattr(decisions, "STEP_SECONDS", -1)
+    world.queue("train", "1g.5gb", count=6)
+    world._do_decide("")
+    world.delete("train")
+    assert not world.dispatcher.placer._requests
 
 
 # Mishaps --------------------------------------------------------------------------------------------------------------

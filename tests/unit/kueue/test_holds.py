@@ -53,6 +53,13 @@ def refused(message, queue=None, **more):
             id="Kueue does not know what a profile costs",
         ),
         pytest.param(
+            refused(NOT_COVERED.format("nvidia.com/mig-9g.99gb"), requests={"nvidia.com/mig-9g.99gb": "1"}),
+            f"held by Kueue, 1st of 1 in ClusterQueue gpus: {NOT_COVERED.format('nvidia.com/mig-9g.99gb')}; "
+            "ClusterQueue gpus has no quota of nvidia.com/mig-9g.99gb, and it is no profile of a known GPU; ask for "
+            "one that exists: `instaslice status` shows the GPUs of the cluster",
+            id="a profile that no GPU has",
+        ),
+        pytest.param(
             refused(NOT_COVERED.format("gpu.das.com/mig-1g.5gb"), requests={"gpu.das.com/mig-1g.5gb": "1"}),
             f"held by Kueue, 1st of 1 in ClusterQueue gpus: {NOT_COVERED.format('gpu.das.com/mig-1g.5gb')}; "
             "ClusterQueue gpus has no quota of gpu.das.com/mig-1g.5gb, and Kueue's configuration does not exclude "
@@ -192,6 +199,26 @@ def refused(message, queue=None, **more):
             ),
             "held by Kueue, in LocalQueue team: Exceeded the PodsReady timeout team-a/job-w",
             id="evicted, and not queued again yet",
+        ),
+        pytest.param(
+            kueue(
+                workload(
+                    "w",
+                    conditions=[
+                        said(
+                            "Evicted",
+                            "True",
+                            "AdmissionCheck",
+                            'Evicted due to AdmissionCheck "fits" (no GPU has room)',
+                        ),
+                        said("Requeued", "False", "AdmissionCheck", "the same"),
+                    ],
+                    status={"admissionChecks": [{"name": "fits", "state": "Pending", "message": "no GPU has room"}]},
+                    why="the same",
+                )
+            ),
+            'held by Kueue, in LocalQueue team: Evicted due to AdmissionCheck "fits" (no GPU has room)',
+            id="a check that let it try again, whose reason is said once",
         ),
     ],
 )

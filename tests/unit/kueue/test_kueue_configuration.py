@@ -109,6 +109,16 @@ def test_an_empty_one_becomes_ours():
         pytest.param({"quotaCheckStrategy": "IgnoreUndeclared"}, "remove it", id="a strategy that excludes prefixes"),
         pytest.param([], None, id="nothing there"),
         pytest.param("none", "resources is 'none'; it must be a map", id="no map"),
+        pytest.param(
+            {"transformations": {"a": "b"}}, "must be a list of maps with input", id="a map of transformations"
+        ),
+        pytest.param({"transformations": ["a"]}, "must be a list of maps with input", id="names of transformations"),
+        pytest.param(
+            {"transformations": [{"input": "nvidia.com/mig-1g.5gb", "outputs": ["a"]}]},
+            "the outputs of nvidia.com/mig-1g.5gb are ['a']; they must be a map",
+            id="a list of outputs",
+        ),
+        pytest.param({"excludeResourcePrefixes": "a/"}, "must be a list of names", id="one prefix"),
     ],
 )
 def test_what_cannot_be_merged_is_refused_with_the_remedy(resources, told):

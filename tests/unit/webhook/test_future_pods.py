@@ -52,6 +52,13 @@ def test_a_future_pod_asks_for_what_the_webhook_makes_of_it(document):
         pytest.param(pod(container(limits={"nvidia.com/mig-9g.99gb": 1})), id="a profile that does not exist"),
         pytest.param(pod(container(limits={"nvidia.com/mig-7g.40gb": 99})), id="more than any node holds"),
         pytest.param(pod(container(limits={"gpu.das.com/mem": 9000})), id="more memory than any GPU has"),
+        pytest.param(
+            pod(container(limits={"nvidia.com/mig-1g.5gb": 1}), annotations={"gpu.das.com/fit": "any"}),
+            id="terms without an ask by memory",
+        ),
+        pytest.param(
+            pod(container(limits={"gpu.das.com/mem": 8, "gpu.das.com/mig-any": 1})), id="what only the webhook adds"
+        ),
     ],
 )
 def test_what_the_webhook_rejects_is_rejected_with_the_same_message(document):

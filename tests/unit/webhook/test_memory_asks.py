@@ -120,7 +120,9 @@ def recorded(**asked):
         pytest.param({MEM: "eight"}, {}, "'eight' is not a quantity", id="no number"),
         pytest.param({"gpu.das.com/memory": "8"}, {}, "asked for by gpu.das.com/mem, in whole GB", id="another name"),
         pytest.param({"gpu.das.com/MEM": "8"}, {}, "asked for by gpu.das.com/mem, in whole GB", id="in capitals"),
-        pytest.param({MEM: "8", "nvidia.com/gpu": "1"}, {}, "and for nvidia.com/gpu, which is a whole", id="a GPU"),
+        pytest.param(
+            {MEM: "8", "nvidia.com/gpu": "1"}, {}, "and for nvidia.com/gpu, by which another device plugin", id="a GPU"
+        ),
         pytest.param({ANY: "1"}, {}, "mig-any is what InstaSlice adds for gpu.das.com/mem", id="our resource"),
         pytest.param({ANY: "1", MEM: "8"}, {}, "mig-any is what InstaSlice adds", id="ours beside memory"),
         pytest.param({ANY: "1", FIVE: "1"}, {}, "mig-any is what InstaSlice adds", id="ours beside a slice"),

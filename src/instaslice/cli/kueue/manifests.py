@@ -21,6 +21,7 @@ from instaslice.errors import BadInput
 from instaslice.geometry import Model
 from instaslice.kube.client import Client
 from instaslice.kube.core import NODES, Node
+from instaslice.kube.errors import Forbidden
 from instaslice.kube.quantities import counted, humanized, nano
 from instaslice.kube.transport import INTERACTIVE
 from instaslice.kueue.configuration import configuration, merged
@@ -134,7 +135,12 @@ def command(
 async def _completed(quota: NominalQuota, kubeconfig: Path | None, context: str | None) -> NominalQuota:
     """With what the cluster's nodes have in place of what is omitted."""
     async with await Client.connect(kubeconfig, context=context, persistence=INTERACTIVE) as client:
-        found = available(await client.list(NODES))
+        try:
+            found = available(await client.list(NODES))
+        except Forbidden as error:
+            raise BadInput(
+                f"{error.message}; grant `list` on nodes, or say --gb, --cpu and --memory yourself"
+            ) from None
     given = {field: text for field in quota.__dataclass_fields__ if (text := getattr(quota, field))}
     return replace(found, **given)
 

@@ -7,9 +7,11 @@ the waiting queue, and goes on from where it was. Waiting pods come first, as Ku
 A workload that has to Retry comes back later and later, and others have its quota meanwhile. That takes three writes:
 Kueue (0.18, 0.19) evicts a workload with a delay only when the delay is over, so it is Retry without one first; once it
 is evicted, it gets the delay; and once Kueue has noted the time, it is Pending again, as it would be evicted otherwise
-as soon as it has its quota. One that has been refused
-for longer than the controller's patience is admitted without places, one at a time: its pods wait in our queue, which
-reserves GPUs for the first pod that has waited too long. So it is not passed by smaller ones indefinitely.
+as soon as it has its quota.
+
+One that has been refused for longer than the controller's patience is admitted without places, one of a namespace at a
+time: its pods wait in our queue, which reserves GPUs for the first pod that has waited too long. So it is not passed by
+smaller ones indefinitely.
 """
 
 import logging
@@ -55,6 +57,8 @@ log = logging.getLogger(__name__)
 HOLD_SECONDS: Final = 60.0
 """How long places are held, counted from the admission: where nobody says otherwise."""
 FIRST_RETRY_SECONDS: Final = 5
+PODS_FIRST_SECONDS: Final = 1.0
+"""For how long waiting pods come before workloads where they cannot all be tried in one step."""
 LONGEST_RETRY_SECONDS: Final = 300
 """Of a workload that no node could hold, always: nodes may join, so it is never Rejected, which nothing undoes."""
 
@@ -69,6 +73,16 @@ class CheckDecision:
 
 
 Attempt = Generator[None, None, CheckDecision]
+
+
+@dataclass(slots=True)
+class DelayedRetry:
+    """Of a workload that is to come back after a delay."""
+
+    decision: CheckDecision
+    over: float = inf
+    """When the delay is; it begins when it is first to be written. Kueue may take longer to note it: one that is over
+    by then is not written again, as it would be over again."""
 
 
 class PlacementCheck:
@@ -106,14 +120,14 @@ class PlacementCheck:
         self._attempt: tuple[str, Attempt] | None = None
         """The workload whose pods are being placed."""
         self._complete = True
-        self._refusals: dict[str, CheckDecision] = {}
-        """Workloads that are to come back after a delay, until Kueue has noted when. After a restart they come back at
-        once."""
+        self._gives_way_until: float | None = None
+        """To waiting pods; None where none are left, or no workload waits."""
+        self._refusals: dict[str, DelayedRetry] = {}
+        """Until Kueue has noted when they come back. After a restart they come back at once."""
         self._held_until: dict[str, float] = {}
         """Ready workloads for which places are or were held, and until when."""
-        self._let_through: str | None = None
-        """The workload that was admitted without places."""
-        self._let_through_until = 0.0
+        self._let_through: dict[str, tuple[str, float]] = {}
+        """By namespace: the workload that was admitted without places, and until when it counts at most."""
         self._started = False
 
     # What the watches report ----------------------------------------------------------------------------------------
@@ -173,19 +187,21 @@ class PlacementCheck:
             ):
                 self._orders.wake()
 
-    def _postpone(self, workload: KueueWorkload, found: set[str], refusal: CheckDecision) -> None:
+    def _postpone(self, workload: KueueWorkload, found: set[str], refusal: DelayedRetry) -> None:
         """Have Kueue bring back a workload that was refused after its delay, and not at once."""
         uid, requeue = workload.metadata.uid, workload.status.requeue_state
         noted = requeue is not None and requeue.requeue_at is not None and requeue.requeue_at > self._clock.now()
-        if noted and found == {PENDING}:
+        over = self._clock.monotonic() >= refusal.over
+        if (noted or over) and found == {PENDING}:
             return
         self.workloads[uid], self._refusals[uid] = workload, refusal
         if not workload.has(EVICTED):
             return  # about to be evicted
-        if noted:
-            self._write(uid, CheckDecision(PENDING, refusal.message))
+        if noted or over:
+            self._write(uid, CheckDecision(PENDING, refusal.decision.message))
         elif RETRY not in found:
-            self._write(uid, refusal)
+            refusal.over = min(refusal.over, self._clock.monotonic() + (refusal.decision.retry_seconds or 0))
+            self._write(uid, refusal.decision)
 
     def _write(self, uid: str, decision: CheckDecision) -> None:
         self.decisions[uid] = decision
@@ -197,8 +213,7 @@ class PlacementCheck:
         self.decisions.pop(uid, None)
         self._queue.remove(uid)
         self._end_hold(uid)
-        if self._let_through == uid:
-            self._let_through = None
+        self._let_through = {each: let for each, let in self._let_through.items() if let[0] != uid}
 
     def _end_hold(self, uid: str) -> None:
         if self._is_attempted(uid):
@@ -218,7 +233,7 @@ class PlacementCheck:
 
     def decide(self) -> None:
         """Try to place the workloads that wait for us, or as many as may be tried in one step."""
-        if not self._dispatcher.pass_complete:
+        if self._gives_way():
             self._complete = False
             return
         until = self._clock.monotonic() + STEP_SECONDS
@@ -237,6 +252,20 @@ class PlacementCheck:
             self._queue.remove(uid)
         self._refused.clear()
         self._complete = served and self._attempt is None
+
+    def _gives_way(self) -> bool:
+        """Whether waiting pods have their turn first. Those of one tenant may be so many that room becomes free more
+        often than all can be tried: then workloads have a step in between."""
+        now = self._clock.monotonic()
+        if self._dispatcher.pass_complete or (not len(self._queue) and self._attempt is None):
+            self._gives_way_until = None
+            return not self._dispatcher.pass_complete
+        if self._gives_way_until is None:
+            self._gives_way_until = now + PODS_FIRST_SECONDS
+        if now < self._gives_way_until:
+            return True
+        self._gives_way_until = None
+        return False
 
     def _try(self, expired: Callable[[], bool], uid: str) -> bool:
         """False where the workload was refused: after some refusals it is the turn of other namespaces."""
@@ -268,7 +297,7 @@ class PlacementCheck:
         """Pauses after each pod."""
         uid = workload.metadata.uid
         try:
-            sets = pods_with_slices(workload, self.flavors, self._largest)
+            sets = self._pods_of(workload)
         except BadInput as error:
             return CheckDecision(RETRY, f"the webhook would reject its pods: {error}", LONGEST_RETRY_SECONDS)
         if not sets:
@@ -277,29 +306,34 @@ class PlacementCheck:
         for each in sets:
             # Held on to, as what is known of the nodes for such pods would be worked out for each of them.
             request = self._dispatcher.placer.request(each.template)
-            for number in range(each.count):
-                if not self.holds.add(uid, _owner(workload), each.pod(number), each.template.metadata.uid):
-                    return self._refuse(workload, each, number, placed, total)
-                placed += 1
-                yield
-            self.holds.forget(each.template)
-            del request
+            try:
+                for number in range(each.count):
+                    if not self.holds.add(uid, _owner(workload), each.pod(number), each.template.metadata.uid):
+                        return self._refuse(workload, each, number, placed, total)
+                    placed += 1
+                    yield
+            finally:
+                # Also of an attempt that is given up between two pods.
+                self.holds.forget(each.template)
+                del request
         where = some(self.holds.nodes(uid))
         pods = "1 pod" if total == 1 else f"{total} pods"
         return CheckDecision(READY, f"places for {pods} are held for {self._hold_seconds:.0f} s on {where}")
+
+    def _pods_of(self, workload: KueueWorkload) -> list[PodSetPods]:
+        return pods_with_slices(workload, self.flavors, self._state.pods, self._largest)
 
     def _refuse(self, workload: KueueWorkload, pods: PodSetPods, number: int, placed: int, total: int) -> CheckDecision:
         """Read why before what was held for the others is released: it is what this one lacks."""
         uid, pod = workload.metadata.uid, pods.pod(number)
         why = why_refused(self._state, self._dispatcher.placer, pod, _owner(workload))
         self.holds.forget(pod)
-        self.holds.forget(pods.template)
         self.holds.release(uid)
         others = f"{placed} of its {total} pods would fit now, all at once do not: " if placed else ""
         retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
         if why.never:
             return CheckDecision(RETRY, why.message, LONGEST_RETRY_SECONDS)
-        if waited_seconds(retries) >= self._dispatcher.limits.patience and self._may_pass(uid):
+        if waited_seconds(retries) >= self._dispatcher.limits.patience and self._may_pass(workload):
             waits = f"refused for longer than {self._dispatcher.limits.patience:.0f} s"
             return CheckDecision(READY, f"{waits}: its pods wait in the queue of InstaSlice ({others}{why.message})")
         return CheckDecision(RETRY, others + why.message, retry_seconds(retries))
@@ -310,7 +344,7 @@ class PlacementCheck:
             self._write(uid, CheckDecision(READY, message))
             self._hold_until(uid, self._clock.monotonic() + self._hold_seconds)
         else:
-            self._refusals[uid] = CheckDecision(RETRY, message, decision.retry_seconds)
+            self._refusals[uid] = DelayedRetry(CheckDecision(RETRY, message, decision.retry_seconds))
             self._write(uid, CheckDecision(RETRY, message, 0))
 
     def _set_aside(self, uid: str, error: Exception) -> None:
@@ -324,16 +358,16 @@ class PlacementCheck:
 
     # One that was refused for too long ------------------------------------------------------------------------------
 
-    def _may_pass(self, uid: str) -> bool:
-        """Whether no other workload is being admitted without places. Such a one counts until its pods have their
-        slices, and for no longer than our queue needs to reserve GPUs for two of them."""
-        now = self._clock.monotonic()
-        if self._let_through is not None and now < self._let_through_until and self._waits(self._let_through):
+    def _may_pass(self, workload: KueueWorkload) -> bool:
+        """Whether no other workload of its namespace is being admitted without places. Such a one counts until its pods
+        have their slices, and for no longer than our queue needs to reserve GPUs for two of them. One for each
+        namespace: who has thousands would be let through time after time, and others never."""
+        now, namespace = self._clock.monotonic(), workload.metadata.namespace
+        other, until = self._let_through.get(namespace, ("", now))
+        if now < until and self._waits(other):
             return False
-        self._let_through, self._let_through_until = (
-            uid,
-            now + max(self._hold_seconds, 2 * self._dispatcher.limits.patience),
-        )
+        counts = max(self._hold_seconds, 2 * self._dispatcher.limits.patience)
+        self._let_through[namespace] = workload.metadata.uid, now + counts
         return True
 
     def _waits(self, uid: str) -> bool:
@@ -341,8 +375,8 @@ class PlacementCheck:
         workload = self.workloads.get(uid)
         if workload is None:
             return False
-        needed = sum(each.count for each in pods_with_slices(workload, self.flavors, self._largest))
-        placed = self._placed()
+        needed = sum(each.count for each in self._pods_of(workload))
+        placed = self._placed(workload)
         return sum(placed[held_for(workload, each.name)] for each in workload.spec.pod_sets or ()) < needed
 
     # Places that are held -------------------------------------------------------------------------------------------
@@ -353,6 +387,9 @@ class PlacementCheck:
         due = self._clock.monotonic() + self._left(workload)
         if uid not in self._held_until:
             # An earlier process held them.
+            if due <= self._clock.monotonic() and not workload.has(ADMITTED) and self._pods_of(workload):
+                self._not_admitted(workload)
+                return
             self._hold_again(workload)
             self._hold_until(uid, due)
         elif workload.has(ADMITTED) and uid in self.holds and due > self._held_until[uid]:
@@ -361,8 +398,8 @@ class PlacementCheck:
     def _hold_again(self, workload: KueueWorkload) -> None:
         if self._left(workload) <= 0:
             return
-        uid, placed = workload.metadata.uid, self._placed()
-        for each in pods_with_slices(workload, self.flavors, self._largest):
+        uid, placed = workload.metadata.uid, self._placed(workload)
+        for each in self._pods_of(workload):
             missing = each.count - placed[each.template.metadata.uid]
             for number in range(missing):
                 pod = each.pod(number)
@@ -376,13 +413,17 @@ class PlacementCheck:
                     )
                     break
 
-    def _placed(self) -> Mapping[str, int]:
-        """By the annotation HELD_FOR: pods that need no place any more."""
-        reserved = self._state.ledger.reservations
+    def _placed(self, workload: KueueWorkload) -> Mapping[str, int]:
+        """By the annotation HELD_FOR: its pods that need no place any more. Those that are being deleted are of an
+        earlier admission, and anybody may write the annotation into pods of another namespace."""
+        reserved, namespace = self._state.ledger.reservations, workload.metadata.namespace
         return Counter(
             pod.metadata.annotations[names.HELD_FOR]
             for uid, pod in self._state.pods.items()
-            if names.HELD_FOR in pod.metadata.annotations and (uid in reserved or not gated(pod))
+            if names.HELD_FOR in pod.metadata.annotations
+            and pod.metadata.namespace == namespace
+            and pod.metadata.deletion_timestamp is None
+            and (uid in reserved or not gated(pod))
         )
 
     def _left(self, workload: KueueWorkload) -> float:
@@ -414,12 +455,14 @@ class PlacementCheck:
             log.info("workload %s: %s", key_of(workload), late, extra=about(uid=uid))
         self.holds.release(uid)
         if workload is not None and left and not workload.has(ADMITTED):
-            message = (
-                f"its places were held for {self._hold_seconds:.0f} s, and it was not admitted: see its other checks"
-            )
-            retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
-            self._end_hold(uid)
-            self._decide(uid, CheckDecision(RETRY, message, retry_seconds(retries)))
+            self._not_admitted(workload)
+
+    def _not_admitted(self, workload: KueueWorkload) -> None:
+        """Its places are released; it would be admitted without any."""
+        message = f"its places were held for {self._hold_seconds:.0f} s, and it was not admitted: see its other checks"
+        retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
+        self._end_hold(workload.metadata.uid)
+        self._decide(workload.metadata.uid, CheckDecision(RETRY, message, retry_seconds(retries)))
 
 
 def retry_seconds(retries: int) -> int:

@@ -16,7 +16,7 @@ from instaslice.api.largest_node import LargestNode
 from instaslice.api.pods import needed_slices
 from instaslice.kube.core import Pod
 from instaslice.kube.meta import ObjectMeta
-from instaslice.kueue.objects import KueueWorkload, PodSet, PodSetAssignment, PodSetUpdate, ResourceFlavor
+from instaslice.kueue.objects import ROLE_HASH, KueueWorkload, PodSet, PodSetAssignment, PodSetUpdate, ResourceFlavor
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +34,17 @@ class PodSetPods:
 
 
 def pods_with_slices(
-    workload: KueueWorkload, flavors: Mapping[str, ResourceFlavor], largest: LargestNode
+    workload: KueueWorkload, flavors: Mapping[str, ResourceFlavor], pods: Mapping[str, Pod], largest: LargestNode
 ) -> list[PodSetPods]:
-    """The pods for which slices are needed, in the order of the pod sets. Raises BadInput for what the webhook will
-    reject."""
+    """The pods for which slices are needed, in the order of the pod sets. `pods` are those that exist, by uid. Raises
+    BadInput for what the webhook will reject."""
     assigned = {each.name: each for each in _assignments(workload)}
     ended = {each.name: each.count for each in workload.status.reclaimable_pods or ()}
     found = []
     for each in workload.spec.pod_sets or ():
         assignment = assigned.get(each.name, PodSetAssignment())
         try:
-            pod = as_admitted(_pod(workload, each, assignment, flavors), largest)
+            pod = as_admitted(_pod(workload, each, assignment, flavors, pods), largest)
         except Rejected as rejected:
             raise Rejected(f"pod set {each.name}: {rejected}") from None
         # Kueue may admit fewer pods than the job asks for.
@@ -70,10 +70,26 @@ def _assignments(workload: KueueWorkload) -> list[PodSetAssignment]:
     return (admission.pod_set_assignments or []) if admission is not None else []
 
 
+def _metadata(workload: KueueWorkload, pod_set: PodSet, pods: Mapping[str, Pod]) -> ObjectMeta:
+    """Labels and annotations of these pods. The template that Kueue makes of plain pods has none; the pods own the
+    workload and have them."""
+    own = pod_set.template.metadata
+    if own.labels or own.annotations:
+        return own
+    plain = [pods[each.uid].metadata for each in workload.metadata.owner_references if each.uid in pods]
+    # The pod set of a group is named by the hash of what its pods ask for.
+    alike = [each for each in plain if each.annotations.get(ROLE_HASH) == pod_set.name]
+    return next(iter(alike or plain), own)
+
+
 def _pod(
-    workload: KueueWorkload, pod_set: PodSet, assignment: PodSetAssignment, flavors: Mapping[str, ResourceFlavor]
+    workload: KueueWorkload,
+    pod_set: PodSet,
+    assignment: PodSetAssignment,
+    flavors: Mapping[str, ResourceFlavor],
+    pods: Mapping[str, Pod],
 ) -> Pod:
-    template, spec = pod_set.template, pod_set.template.spec
+    spec, like = pod_set.template.spec, _metadata(workload, pod_set, pods)
     chosen = [flavors[name] for name in sorted({*assignment.flavors.values()}) if name in flavors]
     selector = dict(spec.node_selector or {})
     tolerations = list(spec.tolerations or [])
@@ -84,8 +100,8 @@ def _pod(
         namespace=workload.metadata.namespace,
         name=f"{workload.metadata.name}-{pod_set.name}",
         uid=held_for(workload, pod_set.name),
-        labels=template.metadata.labels,
-        annotations=template.metadata.annotations,
+        labels=like.labels,
+        annotations=like.annotations,
     )
     spec = msgspec.structs.replace(
         spec,
