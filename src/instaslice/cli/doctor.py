@@ -26,7 +26,7 @@ from instaslice.doctor import (
     examine_kueue,
     examine_queues,
     examine_serving,
-    nodes_reported,
+    wait_until_reported,
     wait_until_settled,
 )
 from instaslice.kube.client import Client
@@ -38,8 +38,6 @@ WRONG, NOT_ALL_CHECKED = 1, 3
 """Exit codes: something is wrong; nothing is, but not everything could be looked at."""
 QUEUES_SETTLE_SECONDS = 2.0
 """Within which Kueue's status follows what it has admitted."""
-REPORT_SECONDS = 1.0
-"""Between two looks for the report of an agent."""
 NOTHING_READ = (
     "nothing could be looked at, so nothing is known of this cluster: grant this account what is named above, or name "
     "another one (--context)"
@@ -109,11 +107,7 @@ async def _examine(client: Client, namespace: str, wait: float) -> Examined:
             serving = await Serving.read(client, clock)
             quota = await KueueQuota.read(client)
             queues = examine_queues(quota, serving.cluster)
-        unreported = list(nodes_reported(installation, serving.cluster))
-        while unreported and clock.monotonic() < deadline:
-            await clock.sleep(REPORT_SECONDS)
-            serving = await Serving.read(client, clock)
-            unreported = list(nodes_reported(installation, serving.cluster))
+        serving, unreported = await wait_until_reported(client, installation, serving, deadline=deadline, clock=clock)
     except Forbidden as error:
         missing = f"pods, nodes and instaslices.{names.GROUP}"
         message = f"may not all be read ({error.status} {error.reason}); grant `list` on {missing}"

@@ -39,7 +39,7 @@ from instaslice.doctor.observed_cluster import ObservedCluster
 from instaslice.doctor.observed_kueue import ObservedKueue
 from instaslice.doctor.queue_rules import examine_queues
 from instaslice.doctor.serving import Serving, examine_serving
-from instaslice.doctor.unreported_nodes import nodes_reported
+from instaslice.doctor.unreported_nodes import nodes_reported, wait_until_reported
 
 __all__ = [
     "Doctor",
@@ -58,5 +58,6 @@ __all__ = [
     "examine_queues",
     "examine_serving",
     "nodes_reported",
+    "wait_until_reported",
     "wait_until_settled",
 ]

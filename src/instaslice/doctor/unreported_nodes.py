@@ -1,6 +1,6 @@
 """The rule that agents have reported their nodes: one that never started leaves no Instaslice object to judge.
 
-Pure. Which nodes agents run on is known where the chart's DaemonSet may be read; where not, as far as nodes are
+Which nodes agents run on is known where the chart's DaemonSet may be read; where not, as far as nodes are
 labelled by NVIDIA's feature discovery.
 """
 
@@ -11,11 +11,16 @@ from instaslice.doctor.findings import Finding, Invariant
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import OF_AGENTS, AgentDaemonSet
 from instaslice.doctor.observed_cluster import ObservedCluster
+from instaslice.doctor.serving import Serving
+from instaslice.kube.client import Client
+from instaslice.kube.clock import Clock
 from instaslice.kube.core import Node
 from instaslice.kube.meta import key_of
 
 GPU_PRESENT: Final = {"nvidia.com/gpu.present": "true"}
 """What the chart selects nodes by unless it is told otherwise."""
+INTERVAL: Final = 1.0
+"""Seconds between two looks for reports."""
 MOST_NODES: Final = 3
 """That a message names."""
 
@@ -46,6 +51,19 @@ def nodes_reported(installation: Installation, cluster: ObservedCluster) -> Iter
                 f"no pod gets slices there; {_look(installation)}"
             )
             yield Finding(Invariant.AGENT_RESPONDS, f"daemonset {key_of(agents)}", message, transient=True)
+
+
+async def wait_until_reported(
+    client: Client, installation: Installation, serving: Serving, *, deadline: float, clock: Clock
+) -> tuple[Serving, list[Finding]]:
+    """Look again until every agent has reported its node, or until the deadline by the monotonic clock; what was read
+    last, and what is found in it."""
+    found = list(nodes_reported(installation, serving.cluster))
+    while found and clock.monotonic() < deadline:
+        await clock.sleep(INTERVAL)
+        serving = await Serving.read(client, clock)
+        found = list(nodes_reported(installation, serving.cluster))
+    return serving, found
 
 
 def _remedy(installation: Installation, cluster: ObservedCluster) -> str:

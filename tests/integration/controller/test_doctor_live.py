@@ -28,7 +28,7 @@ from instaslice.doctor import (
     wait_until_settled,
 )
 from instaslice.doctor.installation import LEASE
-from instaslice.doctor.installation_kinds import BINDINGS, QUOTAS
+from instaslice.doctor.installation_kinds import AGENT_DAEMON_SETS, BINDINGS, QUOTAS
 from instaslice.doctor.serving import agent_responds
 from instaslice.kube.client import Client, JsonOp
 from instaslice.kube.clock import SystemClock
@@ -283,6 +283,20 @@ async def test_who_may_create_no_pods_is_told_that_this_was_not_tried(cluster, c
         f"not-checked  pods: may not be created in namespace {hand.namespace}, not even in a dry run; "
         "grant `create` on pods"
     )
+
+
+async def test_the_daemon_set_of_the_agents_says_which_nodes_should_report(client, hand):
+    label = {hand.namespace: "gpus"}
+    tolerated = [{"operator": "Exists"}]
+    for name, component in (("agents", "agent"), ("others", "controller")):
+        meta = {"namespace": hand.namespace, "name": name, "labels": {"app.kubernetes.io/component": component}}
+        pod = {"nodeSelector": label, "tolerations": tolerated, "containers": [{"name": "main", "image": "none"}]}
+        template = {"metadata": {"labels": {"name": name}}, "spec": pod}
+        spec = {"selector": {"matchLabels": {"name": name}}, "template": template}
+        await client.create(AGENT_DAEMON_SETS, {"metadata": meta, "spec": spec})
+    found = await Installation.read(client, SystemClock(), dry_run, hand.namespace)
+    (agents,) = found.agents
+    assert (agents.metadata.name, agents.spec.node_selector, agents.spec.everywhere) == ("agents", label, True)
 
 
 async def _may_read(client, namespace):

@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from fake_clock import FakeClock
+from fake_clock import FakeClock, JumpingClock
 from installations import installation, webhook
 from memory_server import MemoryServer
 from small_worlds import instaslice, node, world
 
+from instaslice.api.instaslice import INSTASLICES
 from instaslice.api.snapshot import UnreadObject
-from instaslice.doctor import Invariant, nodes_reported
+from instaslice.doctor import Invariant, Serving, nodes_reported, wait_until_reported
 from instaslice.doctor.dry_run import DryRuns
 from instaslice.doctor.installation import Installation
 from instaslice.doctor.installation_kinds import WEBHOOKS, AgentDaemonSet
+from instaslice.kube.core import NODES
 
 PRESENT = {"nvidia.com/gpu.present": "true"}
 EVERYWHERE = [{"operator": "Exists"}]
@@ -134,3 +136,29 @@ async def test_the_daemon_set_is_read_where_that_is_allowed_and_not_asked_for_wh
     assert (found.agents, found.not_checked) == (None, [])
     server.forget_mishaps()
     assert (await read(server)).agents == []
+
+
+@pytest.mark.parametrize(
+    "seconds, sleeps, left",
+    [
+        pytest.param(0.0, 0, 1, id="no wait is asked for"),
+        pytest.param(2.0, 2, 1, id="the deadline comes first"),
+        pytest.param(60.0, 3, 0, id="the agent reports"),
+    ],
+)
+async def test_reports_are_waited_for_until_the_deadline(seconds, sleeps, left):
+    server, clock = MemoryServer(), JumpingClock()
+    server.put(NODES, with_gpus("gpu-0"))
+    sleep = clock.sleep
+
+    async def sleeping(seconds):
+        await sleep(seconds)
+        if len(clock.slept) == 3:
+            server.put(INSTASLICES, instaslice(name="gpu-0"))
+
+    clock.sleep = sleeping
+    client = server.client()
+    serving, found = await wait_until_reported(
+        client, installation(), await Serving.read(client, clock), deadline=clock.monotonic() + seconds, clock=clock
+    )
+    assert (len(clock.slept), len(found), len(serving.cluster.instaslices)) == (sleeps, left, 1 - left)
