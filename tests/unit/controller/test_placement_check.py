@@ -10,7 +10,7 @@ from world import why
 from instaslice.api import names
 from instaslice.api.instaslice import Health
 from instaslice.controller.placement_check import decisions
-from instaslice.controller.placement_check.decisions import retry_seconds, waited_seconds
+from instaslice.controller.placement_check.retries import retry_seconds, waited_seconds
 from instaslice.geometry import models
 from instaslice.kube.core import (
     Affinity,

@@ -2,6 +2,7 @@
 
 workload_pods   the pods that a workload will have
 workload_holds  the places that are held for them, and which pod takes which
+retries         when a workload that was refused comes back
 decisions       which workloads are Ready, and which have to Retry; without a network
 kueue_watch     watches Kueue's objects and writes the decisions
 

@@ -4,11 +4,6 @@ Without a network, and level-based: what is to be written about a workload follo
 All pods of a workload are placed or none. One pod at a time: a workload of thousands is interrupted like a pass over
 the waiting queue, and goes on from where it was. Waiting pods come first, as Kueue has admitted those already.
 
-A workload that has to Retry comes back later and later, and others have its quota meanwhile. That takes three writes:
-Kueue (0.18, 0.19) evicts a workload with a delay only when the delay is over, so it is Retry without one first; once it
-is evicted, it gets the delay; and once Kueue has noted the time, it is Pending again, as it would be evicted otherwise
-as soon as it has its quota.
-
 One that has been refused for longer than the controller's patience is admitted without places, one of a namespace at a
 time: its pods wait in our queue, which reserves GPUs for the first pod that has waited too long. So it is not passed by
 smaller ones indefinitely.
@@ -17,7 +12,6 @@ smaller ones indefinitely.
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from math import inf
@@ -30,12 +24,18 @@ from instaslice.api.pods import gated
 from instaslice.controller.dispatcher import STEP_SECONDS, Dispatcher
 from instaslice.controller.feasible_nodes import some
 from instaslice.controller.orders import Orders
+from instaslice.controller.placement_check.retries import (
+    LONGEST_RETRY_SECONDS,
+    CheckDecision,
+    DelayedRetry,
+    retry_seconds,
+    waited_seconds,
+)
 from instaslice.controller.placement_check.workload_pods import PodSetPods, held_for, pods_with_slices
 from instaslice.controller.pod_condition import why_refused
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.errors import BadInput
 from instaslice.kube.clock import Clock
-from instaslice.kube.limits import exponential_delay
 from instaslice.kube.meta import key_of
 from instaslice.kueue.objects import (
     ADMITTED,
@@ -56,33 +56,9 @@ log = logging.getLogger(__name__)
 
 HOLD_SECONDS: Final = 60.0
 """How long places are held, counted from the admission: where nobody says otherwise."""
-FIRST_RETRY_SECONDS: Final = 5
 PODS_FIRST_SECONDS: Final = 1.0
 """For how long waiting pods come before workloads where they cannot all be tried in one step."""
-LONGEST_RETRY_SECONDS: Final = 300
-"""Of a workload that no node could hold, always: nodes may join, so it is never Rejected, which nothing undoes."""
-
-
-@dataclass(frozen=True, slots=True)
-class CheckDecision:
-    """What is to be written about a workload: Ready, Retry after so many seconds, or Pending."""
-
-    state: str
-    message: str
-    retry_seconds: int | None = None
-
-
 Attempt = Generator[None, None, CheckDecision]
-
-
-@dataclass(slots=True)
-class DelayedRetry:
-    """Of a workload that is to come back after a delay."""
-
-    decision: CheckDecision
-    over: float = inf
-    """When the delay is; it begins when it is first to be written. Kueue may take longer to note it: one that is over
-    by then is not written again, as it would be over again."""
 
 
 class PlacementCheck:
@@ -189,19 +165,12 @@ class PlacementCheck:
 
     def _postpone(self, workload: KueueWorkload, found: set[str], refusal: DelayedRetry) -> None:
         """Have Kueue bring back a workload that was refused after its delay, and not at once."""
-        uid, requeue = workload.metadata.uid, workload.status.requeue_state
-        noted = requeue is not None and requeue.requeue_at is not None and requeue.requeue_at > self._clock.now()
-        over = self._clock.monotonic() >= refusal.over
-        if (noted or over) and found == {PENDING}:
+        uid, done = workload.metadata.uid, refusal.done(workload, self._clock)
+        if done and found == {PENDING}:
             return
         self.workloads[uid], self._refusals[uid] = workload, refusal
-        if not workload.has(EVICTED):
-            return  # about to be evicted
-        if noted or over:
-            self._write(uid, CheckDecision(PENDING, refusal.decision.message))
-        elif RETRY not in found:
-            refusal.over = min(refusal.over, self._clock.monotonic() + (refusal.decision.retry_seconds or 0))
-            self._write(uid, refusal.decision)
+        if (decision := refusal.to_write(workload, found, self._clock)) is not None:
+            self._write(uid, decision)
 
     def _write(self, uid: str, decision: CheckDecision) -> None:
         self.decisions[uid] = decision
@@ -463,17 +432,6 @@ class PlacementCheck:
         retries = max((each.retry_count or 0 for each in self.states(workload)), default=0)
         self._end_hold(workload.metadata.uid)
         self._decide(workload.metadata.uid, CheckDecision(RETRY, message, retry_seconds(retries)))
-
-
-def retry_seconds(retries: int) -> int:
-    """The delay after so many earlier ones."""
-    return int(exponential_delay(FIRST_RETRY_SECONDS, LONGEST_RETRY_SECONDS, retries))
-
-
-def waited_seconds(retries: int) -> float:
-    """How long a workload has been refused at least: Kueue counts how often, which no restart of ours forgets."""
-    doubled = min(retries, 16)
-    return sum(map(retry_seconds, range(doubled))) + (retries - doubled) * LONGEST_RETRY_SECONDS
 
 
 def _owner(workload: KueueWorkload) -> str:

@@ -15,7 +15,8 @@ from instaslice.api import names
 from instaslice.controller.dispatcher import Dispatcher
 from instaslice.controller.missing_permission import MissingPermission
 from instaslice.controller.orders import Orders
-from instaslice.controller.placement_check.decisions import CheckDecision, PlacementCheck
+from instaslice.controller.placement_check.decisions import PlacementCheck
+from instaslice.controller.placement_check.retries import CheckDecision
 from instaslice.controller.placement_check.workload_pods import updates
 from instaslice.controller.quarantine import ObjectKind
 from instaslice.errors import InstasliceError
