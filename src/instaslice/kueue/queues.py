@@ -1,4 +1,5 @@
-"""What an administrator gives Kueue so that it counts GPU memory: a ResourceFlavor, a ClusterQueue, LocalQueues.
+"""What an administrator gives Kueue so that it counts GPU memory: a ResourceFlavor, a ClusterQueue, LocalQueues, and on
+request our AdmissionCheck.
 
 Pure. Beside them stands a policy for Jobs, which Kueue charges before our webhook sees their pods.
 """
@@ -10,7 +11,7 @@ from typing import Any, Final
 from instaslice.api import names
 from instaslice.kube.core import PartialObjectMetadata
 from instaslice.kube.resource import Resource
-from instaslice.kueue.objects import CLUSTER_QUEUES, LOCAL_QUEUES, QUEUE_NAME, RESOURCE_FLAVORS
+from instaslice.kueue.objects import ADMISSION_CHECKS, CLUSTER_QUEUES, LOCAL_QUEUES, QUEUE_NAME, RESOURCE_FLAVORS
 
 ADMISSION_GROUP: Final = "admissionregistration.k8s.io"
 JOB_POLICY: Final = "instaslice-kueue-jobs"
@@ -55,12 +56,16 @@ class QueueNames:
     flavor: str = "gpu"
     namespaces: Sequence[str] = ("default",)
     cohort: str = ""
+    admission_check: str = ""
+    """Ours, by which the queue admits only what can be placed; "" for a queue without one."""
 
 
 def queue_manifests(quota: NominalQuota, called: QueueNames) -> list[Manifest]:
-    """ResourceFlavor, ClusterQueue and LocalQueues, in the order in which they are applied."""
+    """ResourceFlavor, AdmissionCheck, ClusterQueue and LocalQueues, in the order in which they are applied."""
     local = [_local_queue(called, namespace) for namespace in called.namespaces]
-    return [_manifest(RESOURCE_FLAVORS, called.flavor, {}), _cluster_queue(quota, called), *local]
+    check = {"controllerName": names.PLACEMENT_CHECK}
+    checks = [_manifest(ADMISSION_CHECKS, called.admission_check, check)] if called.admission_check else []
+    return [_manifest(RESOURCE_FLAVORS, called.flavor, {}), *checks, _cluster_queue(quota, called), *local]
 
 
 def _cluster_queue(quota: NominalQuota, called: QueueNames) -> Manifest:
@@ -77,6 +82,8 @@ def _cluster_queue(quota: NominalQuota, called: QueueNames) -> Manifest:
         # What the others of the cohort have borrowed is taken back as soon as it is needed: without that, whoever
         # lends has to wait until the borrower is done.
         spec |= {"cohortName": called.cohort, "preemption": {"reclaimWithinCohort": "Any"}}
+    if called.admission_check:
+        spec["admissionChecksStrategy"] = {"admissionChecks": [{"name": called.admission_check}]}
     return _manifest(CLUSTER_QUEUES, called.cluster_queue, spec)
 
 

@@ -14,7 +14,7 @@ from instaslice.kube.core import CONFIG_MAPS, PODS
 from instaslice.kube.errors import NotFound
 from instaslice.kube.meta import Key
 from instaslice.kube.workloads import DEPLOYMENTS, JOBS
-from instaslice.kueue.objects import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS
+from instaslice.kueue.objects import ADMISSION_CHECKS, CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS
 from instaslice.kueue.queues import JOB_POLICIES, JOB_POLICY, JOB_POLICY_BINDINGS
 from instaslice.local.kueue import NAMESPACE
 
@@ -60,6 +60,7 @@ async def terminal(queued, client, tmp_path):
     for name in QUEUES:
         await remove(client, LOCAL_QUEUES, Key("default", name))
         await remove(client, CLUSTER_QUEUES, Key("", name))
+    await remove(client, ADMISSION_CHECKS, Key("", "slices"))
     for resource, name in ((RESOURCE_FLAVORS, "gpu"), (JOB_POLICY_BINDINGS, JOB_POLICY), (JOB_POLICIES, JOB_POLICY)):
         await remove(client, resource, Key("", name))
 

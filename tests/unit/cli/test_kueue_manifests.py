@@ -57,6 +57,14 @@ def test_every_name_can_be_chosen_and_each_namespace_has_a_local_queue():
     assert {each["spec"]["clusterQueue"] for each in local} == {"team"}
 
 
+def test_a_queue_with_an_admission_check_of_ours_has_it_before_it():
+    documents = printed(*QUOTA, "--admission-check", "slices")
+    assert kinds(documents) == ["ResourceFlavor", "AdmissionCheck", "ClusterQueue", "LocalQueue", *POLICY]
+    assert documents[1]["metadata"]["name"] == "slices"
+    assert documents[1]["spec"] == {"controllerName": "gpu.das.com/placement"}
+    assert documents[2]["spec"]["admissionChecksStrategy"] == {"admissionChecks": [{"name": "slices"}]}
+
+
 def test_in_json_they_are_one_list_as_kubectl_reads_it():
     listed = json.loads(run(*QUOTA, "-o", "json").output)
     assert (listed["apiVersion"], listed["kind"]) == ("v1", "List")

@@ -28,7 +28,10 @@ from instaslice.kueue.configuration import configuration, merged
 from instaslice.kueue.queues import NominalQuota, QueueNames, job_policy, queue_manifests
 
 DEFAULT = QueueNames()
-OF_QUEUES = ("--gb", "--cpu", "--memory", "--queue", "--local-queue", "--flavor", "--namespace", "--cohort")
+OF_QUEUES = (
+    *("--gb", "--cpu", "--memory"),
+    *("--queue", "--local-queue", "--flavor", "--namespace", "--cohort", "--admission-check"),
+)
 """Flags that say what queues there are: Kueue's configuration does not."""
 OF_CLUSTERS = ("--kubeconfig", "--context")
 
@@ -37,6 +40,7 @@ Examples:
   instaslice kueue manifests | kubectl apply -f -   a queue for all that the nodes with slices have
   instaslice kueue manifests --gb 50 --cpu 64 --memory 256Gi -n team-a -n team-b
   instaslice kueue manifests --queue team-a --gb 80 -n team-a --cohort gpus
+  instaslice kueue manifests --admission-check slices   a queue that admits only what can be placed
   instaslice kueue manifests --config               what to add to Kueue's configuration
   instaslice kueue manifests --merge config.yaml    Kueue's whole configuration, with that in it
 """
@@ -73,6 +77,12 @@ Examples:
     type=ObjectName(),
     help="The cohort of the ClusterQueue: it lends and borrows what is not used, and takes back what it lent.",
 )
+@click.option(
+    "--admission-check",
+    type=ObjectName(),
+    help="Name of an AdmissionCheck, by which the ClusterQueue admits only what can be placed. The controller has to "
+    "run with --admission-check.",
+)
 @click.option("--config", is_flag=True, help="Print what Kueue's own configuration needs instead.")
 @click.option(
     "--merge",
@@ -100,6 +110,7 @@ def command(
     flavor: str,
     namespaces: tuple[str, ...],
     cohort: str | None,
+    admission_check: str | None,
     config: bool,
     merge: TextIO | None,
     models: tuple[Model, ...],
@@ -125,7 +136,8 @@ def command(
     elif config:
         print_document(configuration(models), output)
     else:
-        called = QueueNames(queue, local_queue, flavor, namespaces or DEFAULT.namespaces, cohort or "")
+        within = namespaces or DEFAULT.namespaces
+        called = QueueNames(queue, local_queue, flavor, within, cohort or "", admission_check or "")
         quota = NominalQuota(cpu or "", memory or "", "" if gb is None else str(gb))
         if "" in quota.by_resource.values():
             quota = asyncio.run(_completed(quota, kubeconfig, context))
