@@ -191,16 +191,17 @@ async def test_when_the_kubelet_rejects_it(stage):
 async def _made_again(stage):
     """A pod of that name, once it runs. kwok deletes by name alone: when it means the first it may hit the second, and
     that is made once more then."""
+    seen = set()
+    # By each change: both may have come and gone before the story looks.
+    stage.pods.on_change(lambda old, new: seen.update(each.metadata.uid for each in (old, new) if each is not None))
     for _ in range(5):
         (made,) = await stage.create(pod("again"))
-        seen = []
 
-        def running_or_gone(uid=made.metadata.uid, seen=seen):
+        def running_or_gone(uid=made.metadata.uid):
             found = stage.pod("again")
             if found is not None and found.metadata.uid == uid:
-                seen.append(found)
                 return found.status.phase == "Running"
-            return bool(seen)
+            return uid in seen
 
         await stage.until("the second", running_or_gone)
         if (found := stage.pod("again")) is not None:
